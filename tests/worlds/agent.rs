@@ -377,10 +377,16 @@ impl Agent {
 
     /// Which bursts its end of tunnels lets in: who holds the slot, the UID of the Burst, the incarnation.
     pub fn lets_in(&self, lease: &Lease) -> Vec<(String, String, String)> {
-        let leads = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref())
-            == Some(&self.life.holder.lock().unwrap());
+    /// Whether it has the Lease.
+    pub fn leads(&self, lease: &Lease) -> bool {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+        holder == Some(&self.life.holder.lock().unwrap())
+    }
+
         let outlets = self.life.outlets.lock().unwrap();
-        let Some(outlets) = outlets.as_ref().filter(|_| leads && !self.is_dead()) else { return Vec::new() };
+        let Some(outlets) = outlets.as_ref().filter(|_| self.leads(lease) && !self.is_dead()) else {
+            return Vec::new();
+        };
         let named = |((peer, burst), outlet): (&TunnelKey, &Outlet)| {
             (peer.to_string(), burst.to_string(), outlet.incarnation.clone())
         };

@@ -83,7 +83,7 @@ async fn runs(world: &mut World) -> Result<(), String> {
     all_run(world).await
 }
 
-async fn all_run(world: &mut World) -> Result<(), String> {
+pub async fn all_run(world: &mut World) -> Result<(), String> {
     let all = |world: &World| {
         let lake = world.clusters[0].server.get::<MiniCluster>(USERS, "lake");
         lake.and_then(|lake| lake.status).is_some_and(|status| status.ready == Some(2))
@@ -91,7 +91,7 @@ async fn all_run(world: &mut World) -> Result<(), String> {
     world.until("all brokers are ready", secs(60), all).await
 }
 
-fn by_an_agent(info: &tributary_cluster::testing::RequestInfo) -> bool {
+pub fn by_an_agent(info: &tributary_cluster::testing::RequestInfo) -> bool {
     !info.user_agent.is_empty()
 }
 

@@ -11,6 +11,7 @@
 //! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`exec`] | what lead brokers say of their queues |
 //! | [`invariants`] | what must never happen |
+//! | [`leaders`] | leaders that die, and those after them, who are not shown all that was written |
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
@@ -41,6 +42,7 @@ mod dangers;
 mod demand;
 mod exec;
 mod invariants;
+mod leaders;
 mod lies;
 mod lives;
 mod lost;

@@ -1,0 +1,91 @@
+//! Leaders that die, and those after them, who are not shown all that was written.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt as _;
+use serde_json::json;
+use tributary_agent::app::LEASE;
+use tributary_cluster::testing::{Fault, RequestInfo};
+
+use crate::agent::Settings;
+use crate::cluster::{SYSTEM, USERS};
+use crate::dangers::{SHORT, all_run, by_an_agent, in_world, secs};
+use crate::world::World;
+
+const TWO: Settings = Settings { replicas: 2, ..SHORT };
+
+/// Which of two agents of the first cluster leads, and its name in the Lease.
+fn leader(world: &World) -> (usize, String) {
+    let lease = world.clusters[0].server.get(SYSTEM, LEASE).unwrap_or_default();
+    let leads = |agent: &Option<crate::agent::Agent>| agent.as_ref().is_some_and(|agent| agent.leads(&lease));
+    let number = world.agents[0].iter().position(leads).expect("one of them leads");
+    (number, lease.spec.unwrap().holder_identity.unwrap())
+}
+
+fn uid(world: &World) -> Option<String> {
+    world.clusters[0].server.get::<Job>(USERS, "lake").and_then(|job| job.uid())
+}
+
+fn tells(info: &RequestInfo) -> bool {
+    by_an_agent(info) && info.verb == "patch" && info.resource == "miniclusters" && info.subresource == "status"
+}
+
+/// The danger: the leader before has made a Job, and told nobody. Its brokers get another certificate.
+#[test]
+fn a_leader_dies_with_a_job_that_the_next_one_is_not_shown() {
+    in_world(2, TWO, async |world| {
+        world.run(secs(5)).await?;
+        let (server, (old, name)) = (world.clusters[0].server.clone(), leader(world));
+        let watched = server.clone();
+        server.on_request(move |info| {
+            if info.verb == "create" && info.resource == "jobs" && info.user_agent == name {
+                // Whoever watches notices that within 40 s.
+                watched.mute_watches();
+            }
+            (tells(info) && info.user_agent == name).then_some(Fault::Silence)
+        });
+        world.apply(0, "lake", 2, json!([]), "NodePort");
+        world.until("there is a Job", secs(5), |world| uid(world).is_some()).await?;
+        let before = uid(world);
+        world.kill(0, old);
+        all_run(world).await?;
+        assert_eq!(uid(world), before);
+        Ok(())
+    });
+}
+
+/// The same, of a leader that has led for long: the watches of Jobs and pods do not run, and it hears of the MiniCluster only
+/// then.
+#[test]
+fn a_leader_whose_watch_of_jobs_does_not_run_hears_of_a_minicluster_late() {
+    in_world(2, TWO, async |world| {
+        world.run(secs(5)).await?;
+        let (server, (old, name)) = (world.clusters[0].server.clone(), leader(world));
+        let unseen = Arc::new(Mutex::new(BTreeSet::from(["jobs", "miniclusters", "pods"])));
+        let hidden = unseen.clone();
+        server.on_request(move |info| {
+            let reads = by_an_agent(info) && ["list", "watch"].contains(&info.verb) && info.user_agent != name;
+            let hides = reads && hidden.lock().unwrap().contains(&*info.resource);
+            match () {
+                () if hides => Some(Fault::Answer(500)),
+                () if tells(info) && info.user_agent == name => Some(Fault::Silence),
+                () => None,
+            }
+        });
+        server.end_watches();
+        world.run(secs(1)).await?;
+        world.apply(0, "lake", 2, json!([]), "NodePort");
+        world.until("there is a Job", secs(5), |world| uid(world).is_some()).await?;
+        let before = uid(world);
+        world.kill(0, old);
+        world.run(secs(90)).await?;
+        unseen.lock().unwrap().remove("miniclusters");
+        world.run(secs(20)).await?;
+        unseen.lock().unwrap().clear();
+        all_run(world).await?;
+        assert_eq!(uid(world), before);
+        Ok(())
+    });
+}
