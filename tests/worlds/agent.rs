@@ -328,6 +328,8 @@ pub struct Settings {
     pub ends: Duration,
     /// Each pod takes its own time to start, to join and to end.
     pub varied: bool,
+    /// Bursts may bring nodes.
+    pub nodes: bool,
 }
 
 /// The process of an agent.
@@ -375,14 +377,14 @@ impl Agent {
         self.life.cut_off.send_replace(cut_off);
     }
 
-    /// Which bursts its end of tunnels lets in: who holds the slot, the UID of the Burst, the incarnation.
-    pub fn lets_in(&self, lease: &Lease) -> Vec<(String, String, String)> {
     /// Whether it has the Lease.
     pub fn leads(&self, lease: &Lease) -> bool {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
         holder == Some(&self.life.holder.lock().unwrap())
     }
 
+    /// Which bursts its end of tunnels lets in: who holds the slot, the UID of the Burst, the incarnation.
+    pub fn lets_in(&self, lease: &Lease) -> Vec<(String, String, String)> {
         let outlets = self.life.outlets.lock().unwrap();
         let Some(outlets) = outlets.as_ref().filter(|_| self.leads(lease) && !self.is_dead()) else {
             return Vec::new();

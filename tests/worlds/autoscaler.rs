@@ -14,11 +14,15 @@ use crate::cluster::{Cluster, lives, node_object, put};
 /// Cores of the nodes that are there from the beginning.
 const THERE: u64 = 16;
 
+/// Nodes that are large enough, come soon, and are as many as are needed: their cores, how many at most, and how long they
+/// take.
+pub const ENOUGH: (u64, usize, Duration) = (64, 40, Duration::from_secs(20));
+
 /// How long a node is empty before it goes.
 const IDLE: Duration = Duration::from_secs(30);
 
 pub struct Autoscaler {
-    /// Cores of each of its nodes.
+    /// Cores of each node that comes.
     pub cores: u64,
     /// Nodes that it may have at a time.
     pub most: usize,
@@ -27,8 +31,8 @@ pub struct Autoscaler {
     /// Most nodes that it ever had.
     pub had: usize,
     ordered: Vec<Mono>,
-    /// With the moment when each had a pod last.
-    nodes: BTreeMap<String, Mono>,
+    /// Cores of each, and when it had a pod last.
+    nodes: BTreeMap<String, (u64, Mono)>,
     made: u8,
 }
 
@@ -43,6 +47,13 @@ pub enum Place {
     },
 }
 
+/// One that adds as many as are needed.
+impl Default for Autoscaler {
+    fn default() -> Self {
+        Self::new(ENOUGH.0, ENOUGH.1, ENOUGH.2)
+    }
+}
+
 impl Autoscaler {
     pub fn new(cores: u64, most: usize, takes: Duration) -> Self {
         Self { cores, most, takes, had: 0, ordered: Vec::new(), nodes: BTreeMap::new(), made: 10 }
@@ -55,10 +66,20 @@ impl Autoscaler {
         }
         let taken =
             |node: &str| pods.iter().filter(|pod| lives(pod) && node_of(pod) == Some(node)).map(cores_of).sum::<u64>();
-        match self.nodes.keys().find(|node| taken(node) + wanted <= self.cores) {
-            Some(node) => Place::On(node.clone()),
+        match self.nodes.iter().find(|(node, (cores, _))| taken(node) + wanted <= *cores) {
+            Some((node, _)) => Place::On(node.clone()),
             None => Place::Nowhere { known: is_unschedulable(pod) },
         }
+    }
+
+    /// From now on, other nodes come, or not so many, or later.
+    pub fn change(&mut self, (cores, most, takes): (u64, usize, Duration)) {
+        (self.cores, self.most, self.takes) = (cores, most, takes);
+    }
+
+    /// Whether there are none of its nodes.
+    pub fn has_none(&self) -> bool {
+        self.nodes.is_empty()
     }
 
     /// Orders nodes, adds those that were, and removes the empty; whether something happens by itself.
@@ -72,23 +93,23 @@ impl Autoscaler {
             for kind in ["allocatable", "capacity"] {
                 node["status"][kind]["cpu"] = json!(self.cores.to_string());
             }
-            self.nodes.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), now);
+            self.nodes.insert(node["metadata"]["name"].as_str().unwrap().to_owned(), (self.cores, now));
             put::<Node>(&cluster.server, node);
         }
         let pods = cluster.pods();
-        for (node, used) in &mut self.nodes {
+        for (node, (_, used)) in &mut self.nodes {
             if pods.iter().any(|pod| lives(pod) && node_of(pod) == Some(node)) {
                 *used = now;
             }
         }
         let idle = |used: &Mono| now.saturating_since(*used) >= IDLE;
-        self.nodes.iter().filter(|(_, used)| idle(used)).for_each(|(node, _)| {
+        self.nodes.iter().filter(|(_, (_, used))| idle(used)).for_each(|(node, _)| {
             drop(cluster.server.delete::<Node>("", node, &DeleteParams::default()));
         });
-        self.nodes.retain(|_, used| !idle(used));
+        self.nodes.retain(|_, (_, used)| !idle(used));
         let waiting = pods.iter().filter(|pod| lives(pod) && is_unschedulable(pod) && node_of(pod).is_none()).count();
         // Those that came a moment ago are for them.
-        let empty = self.nodes.values().filter(|used| **used != now).count() + due;
+        let empty = self.nodes.values().filter(|(_, used)| *used != now).count() + due;
         while self.ordered.len() + empty < waiting && self.ordered.len() + self.nodes.len() < self.most {
             self.ordered.push(now + self.takes);
         }

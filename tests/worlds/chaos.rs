@@ -9,14 +9,16 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
-use tributary::api::minicluster::{MiniCluster, Phase};
+use tributary::api::hosted_burst::HostedBurst;
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, Rng as _, SeededRng};
 use tributary_cluster::testing::{Away, Fault};
 
-use crate::cluster::{SYSTEM, USERS};
+use crate::autoscaler::{Autoscaler, ENOUGH};
+use crate::cluster::{Cluster, SYSTEM, USERS};
 use crate::invariants::FOREIGN;
+use crate::rest::{roots, troubles};
 use crate::world::{NAMES, World};
 
 /// Kinds of faults, by the names in `WORLDS_FAULTS`.
@@ -24,6 +26,9 @@ pub const FAULTS: [&str; 17] = [
     "away", "restart", "errors", "watches", "mute", "lag", "skip", "lose", "unlisted", "kill", "die", "cut", "one-way",
     "loss", "cut-off", "clock", "drift",
 ];
+
+/// Faults by which agents do not see what there is.
+const UNSEEN: [&str; 7] = ["away", "mute", "lag", "skip", "lose", "unlisted", "cut-off"];
 
 /// Kinds whose watches can lag, and that cannot be listed at times.
 pub const KINDS: [&str; 7] = ["miniclusters", "bursts", "hostedbursts", "jobs", "pods", "services", "configmaps"];
@@ -67,6 +72,7 @@ enum End {
     Clock(usize),
     Drift(usize),
     Loss,
+    Nodes(usize),
     Drain(usize, usize),
     Peer(usize, usize),
     /// The Job of a root, by the number of its name.
@@ -106,6 +112,11 @@ impl Chaos {
     /// A whole world: events and faults for a while, then quiet, then nothing.
     pub async fn run(&mut self, world: &mut World, events: usize) -> Result<(), String> {
         self.arm(world);
+        for cluster in 0..world.clusters.len() {
+            if world.sites[cluster].settings.nodes && !self.faults.is_empty() && self.below(2) == 0 {
+                self.nodes(world, cluster);
+            }
+        }
         for event in 0..events {
             self.draw_for(event);
             let pause = self.seconds(8);
@@ -151,6 +162,8 @@ impl Chaos {
             }
         }
         world.until("nothing is left", PATIENCE, World::nothing_left).await?;
+        let no_nodes = |cluster: &Cluster| cluster.autoscaler.as_ref().is_none_or(Autoscaler::has_none);
+        world.until("nor are nodes", PATIENCE, |world| world.clusters.iter().all(no_nodes)).await?;
         world.say("nothing is left");
         Ok(())
     }
@@ -261,6 +274,10 @@ impl Chaos {
                 world.set_loss(0, Duration::ZERO);
                 return world.say("no packets are lost any more");
             }
+            End::Nodes(cluster) => {
+                world.clusters[cluster].autoscaler.iter_mut().for_each(|autoscaler| autoscaler.change(ENOUGH));
+                (cluster, "nodes come again".to_owned())
+            }
             End::Drain(cluster, other) => {
                 drop(world.clusters[cluster].server.patch::<ClusterPeer>(
                     SYSTEM,
@@ -273,8 +290,8 @@ impl Chaos {
                 world.befriend(cluster, other);
                 (cluster, format!("there is a ClusterPeer {} again", NAMES[other]))
             }
-            // Nothing is deleted by an API server that is away.
-            End::Tidy(cluster, _) if world.wrong[cluster].contains("away") => return,
+            // Nothing is deleted by an API server that is away; and what no agent can have seen to end by now stays.
+            End::Tidy(cluster, _) if UNSEEN.iter().any(|fault| world.wrong[cluster].contains(fault)) => return,
             End::Tidy(cluster, root) => {
                 let (server, root) = (&world.clusters[cluster].server, ROOTS[root]);
                 let job = server.get::<Job>(USERS, root);
@@ -381,9 +398,8 @@ impl Chaos {
             "evict" => {
                 let hosted = server.list::<HostedBurst>();
                 let Some(hosted) = hosted.first() else { return };
-                world.say(format!("{}: the owner deletes HostedBurst {}", NAMES[cluster], hosted.name_any()));
                 self.evicted.push(hosted.spec.root.name.clone());
-                drop(server.delete::<HostedBurst>(USERS, &hosted.name_any(), &DeleteParams::background()));
+                world.throw_out(cluster, hosted);
             }
             "finish" => {
                 if world.clusters[cluster].finish(name, 0) {
@@ -426,11 +442,30 @@ impl Chaos {
             clusters[0]["peer"] = NAMES[others[self.below(others.len())]].into();
         }
         let network = ["NodePort", "NodePort", "Tunnel"][self.below(3)];
+        if world.sites[cluster].settings.nodes && self.below(3) > 0 {
+            // No node that is there is as large.
+            clusters[0]["resources"] = json!({"requests": {"cpu": 40}});
+        }
         world.apply(cluster, name, i32::try_from(size).unwrap(), clusters, network);
+    }
+
+    /// Nodes come late, or some of them, or none, or such that nothing fits on.
+    fn nodes(&mut self, world: &mut World, cluster: usize) {
+        let takes = Duration::from_secs([1, 20, 29, 90][self.below(4)]);
+        let (cores, most) = ([64, 64, 48, 32][self.below(4)], [0, 1, 2, 40][self.below(4)]);
+        let Some(autoscaler) = &mut world.clusters[cluster].autoscaler else { return };
+        autoscaler.change((cores, most, takes));
+        *self.counts.entry("nodes").or_default() += 1;
+        world.say(format!("{}: nodes of {cores} cores come, {most} at most, in {takes:?}", NAMES[cluster]));
+        let lasts = self.seconds(90);
+        self.ends.push((world.now() + lasts, End::Nodes(cluster)));
     }
 
     fn fault(&mut self, world: &mut World) {
         let cluster = self.below(world.clusters.len());
+        if world.sites[cluster].settings.nodes && self.below(3) == 0 {
+            return self.nodes(world, cluster);
+        }
         let which = self.below(self.faults.len());
         let what = self.faults[which];
         let (name, lasts) = (NAMES[cluster], self.seconds(40));
@@ -541,53 +576,4 @@ impl Chaos {
         };
         self.ends.push((world.now() + lasts, end));
     }
-}
-
-fn roots(world: &World, cluster: usize) -> Vec<String> {
-    let all = world.clusters[cluster].server.list::<MiniCluster>();
-    all.iter().filter(|object| object.owner_references().is_empty()).map(|object| object.name_any()).collect()
-}
-
-/// What is not as it should be, once nothing goes wrong any more.
-fn troubles(world: &World, evicted: &[String]) -> Vec<String> {
-    let mut troubles = Vec::new();
-    for (number, cluster) in world.clusters.iter().enumerate() {
-        for root in roots(world, number).into_iter().filter(|root| root != FOREIGN) {
-            let Some(object) = cluster.server.get::<MiniCluster>(USERS, &root) else { continue };
-            let job = cluster.server.get::<Job>(USERS, &root);
-            let ended = matches!(object.status.as_ref().and_then(|status| status.phase), Some(Phase::Succeeded));
-            let over = ended || job.as_ref().and_then(|job| job.status.as_ref()?.completion_time.as_ref()).is_some();
-            if over || object.spec.suspend {
-                let of_root = |hosted: &HostedBurst| Some(&hosted.spec.root.uid) == object.metadata.uid.as_ref();
-                for other in &world.clusters {
-                    let left = other.server.list::<HostedBurst>().into_iter().filter(of_root);
-                    troubles.extend(left.map(|left| format!("{} still has {}", other.name, left.name_any())));
-                }
-                continue;
-            }
-            let status = object.status.clone().unwrap_or_default();
-            // An instance has room for as many as it was started with.
-            let wanted = object.spec.size.map(|size| size.min(status.maximum_size));
-            if status.ready != wanted {
-                troubles.push(format!("{}/{root} has {:?} ready of {:?}", cluster.name, status.ready, wanted));
-            }
-            let bursts = cluster.server.list::<Burst>();
-            let own: Vec<&Burst> =
-                bursts.iter().filter(|burst| burst.owner_references().iter().any(|o| o.name == root)).collect();
-            if own.is_empty() {
-                troubles.push(format!("{}/{root} has no bursts", cluster.name));
-            }
-            let limited = world.sites[number].settings.limits.is_some();
-            for burst in own.into_iter().filter(|_| !limited && !evicted.contains(&root)) {
-                let status = burst.status.clone().unwrap_or_default();
-                // Roots of two clusters have one name.
-                let taken = status.refusals.iter().any(|refusal| refusal.reason == "NameTaken");
-                let phase = status.phase;
-                if phase != BurstPhase::Ready && !taken {
-                    troubles.push(format!("{}/{} is {phase}", cluster.name, burst.name_any()));
-                }
-            }
-        }
-    }
-    troubles
 }

@@ -22,8 +22,14 @@ use crate::cluster::{SYSTEM, USERS, is_ready as pod_is_ready, put};
 use crate::scenarios::{log, on_paused_time};
 use crate::world::{NAMES, World};
 
-pub const SHORT: Settings =
-    Settings { times: (40, 10, 20), limits: None, replicas: 1, ends: Duration::from_secs(6), varied: false };
+pub const SHORT: Settings = Settings {
+    times: (40, 10, 20),
+    limits: None,
+    replicas: 1,
+    ends: Duration::from_secs(6),
+    varied: false,
+    nodes: false,
+};
 
 pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

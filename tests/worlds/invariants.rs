@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use tributary::clock::Mono;
 use tributary::flux::Certificate;
 use tributary_cluster::testing::RequestInfo;
 
-use crate::cluster::{Cluster, SYSTEM, USERS, index_of, is_over, job_of, put};
+use crate::cluster::{Cluster, USERS, index_of, is_over, job_of, put};
 
 /// The name whose objects are others' in every cluster.
 pub const FOREIGN: &str = "sea";
@@ -76,8 +76,24 @@ pub struct Invariants {
     made: BTreeSet<String>,
     /// HostedBursts whose lease was over, by UID.
     lapsed: BTreeSet<String>,
+    /// When roots did not want anything of a provider last, by both: they may have said so, and changed their mind.
+    left: BTreeMap<(String, String), Mono>,
+    /// HostedBursts that bring nodes, by UID.
+    scaling: BTreeMap<String, Scaling>,
+    /// HostedBursts that their owner deleted, by UID.
+    thrown_out: BTreeSet<String>,
     seen: Vec<u64>,
     writes: Writes,
+}
+
+/// A burst that brings nodes.
+struct Scaling {
+    /// Since when its pods can wait for them.
+    since: Mono,
+    /// Since when all have one, or had one.
+    complete: Option<Mono>,
+    /// It was given back: not all came.
+    is_given_back: bool,
 }
 
 impl Invariants {
@@ -92,6 +108,11 @@ impl Invariants {
         self.writes.0.lock().unwrap().keys.len()
     }
 
+    /// An owner is about to delete it.
+    pub fn thrown_out(&mut self, hosted: &HostedBurst) {
+        self.thrown_out.extend(hosted.uid());
+    }
+
     pub fn check(
         &mut self,
         clusters: &[Cluster],
@@ -100,12 +121,21 @@ impl Invariants {
         let_in: impl Fn() -> LetIn,
     ) -> Result<(), String> {
         clusters.iter().try_for_each(|cluster| self.a_lease_ends(cluster, now, contacts))?;
+        clusters.iter().try_for_each(|cluster| self.all_of_its_nodes_come_or_none(cluster, now, contacts))?;
         let versions: Vec<u64> = clusters.iter().map(|cluster| cluster.server.version()).collect();
         if versions == self.seen {
             return Ok(());
         }
         self.seen = versions;
         let (let_in, mut running) = (let_in(), BTreeMap::new());
+        for root in clusters {
+            let peers = root.server.list::<ClusterPeer>();
+            let stays = |name: &String| {
+                peers.iter().any(|peer| peer.name_any() == *name && !peer.spec.drain && !is_spent(peer))
+            };
+            let left = clusters.iter().map(|cluster| &cluster.name).filter(|name| !stays(name));
+            self.left.extend(left.map(|name| ((root.name.clone(), name.clone()), now)));
+        }
         for cluster in clusters {
             self.learn(cluster)?;
             self.the_name_of_others_is_left_alone(cluster)?;
@@ -115,9 +145,12 @@ impl Invariants {
             a_lead_is_never_inside(cluster)?;
             pods_of_peers_have_what_was_allowed(cluster)?;
             self.why_a_burst_ends_is_on_record(cluster)?;
+            self.what_is_given_back_leaves_nothing(cluster)?;
             for hosted in cluster.hosted().iter() {
                 let Some(root) = clusters.iter().find(|root| root.name == hosted.spec.peer) else { continue };
-                self.nothing_ends_without_a_cause(cluster, root, hosted)?;
+                let left = self.left.get(&(root.name.clone(), cluster.name.clone()));
+                let left = left.is_some_and(|left| now.saturating_since(*left) < DATED);
+                self.nothing_ends_without_a_cause((cluster, root), hosted, left)?;
                 who_has_the_certificate_is_on_record(cluster, root, hosted)?;
             }
         }
@@ -160,6 +193,65 @@ impl Invariants {
         Ok(())
     }
 
+    /// Half of a burst holds no nodes for long, and what has its nodes is not given back.
+    fn all_of_its_nodes_come_or_none(
+        &mut self,
+        cluster: &Cluster,
+        now: Mono,
+        contacts: &Contacts,
+    ) -> Result<(), String> {
+        for hosted in cluster.hosted().iter() {
+            let (Some(scale_up), Some(status)) = (&hosted.spec.scale_up, &hosted.status) else { continue };
+            let Some(times) = status.times.as_ref().filter(|times| times.provisioned.is_some()) else { continue };
+            let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
+            let new = Scaling { since: now, complete: None, is_given_back: false };
+            let one = self.scaling.entry(hosted.uid().unwrap_or_default()).or_insert(new);
+            let (name, wait) = (hosted.name_any(), scale_up.wait.duration());
+            let on_node = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+            let pods = cluster.pods();
+            let own = pods.iter().filter(|pod| job_of(pod) == Some(&hosted.spec.slot)).filter(on_node);
+            let bound: BTreeSet<i32> = own.filter_map(index_of).collect();
+            let all = (0..hosted.spec.size).all(|index| bound.contains(&i32::try_from(index).unwrap()));
+            if one.complete.is_none() && (all || times.scheduled.is_some()) {
+                one.complete = Some(now);
+            }
+            let (lasts, right) = (now.saturating_since(one.since), contact.right <= one.since);
+            let healthy = now.saturating_since(contact.healthy) > SLACK;
+            if status.draining_since.is_none() {
+                if one.complete.is_none() && right && healthy && lasts > wait + SLACK {
+                    return Err(format!("{}: {name} waits for nodes for longer than {wait:?}", cluster.name));
+                }
+            } else if status.draining_reason.as_deref() == Some("ScaleUpTimedOut") && !one.is_given_back {
+                one.is_given_back = true;
+                if healthy && one.complete.is_some_and(|since| now.saturating_since(since) > SLACK) {
+                    return Err(format!("{}: {name} has its nodes, and is given back", cluster.name));
+                }
+                if right && lasts + DATED < wait {
+                    return Err(format!("{}: {name} is given back after {lasts:?}", cluster.name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nor does half of a burst run there when all of it runs elsewhere.
+    fn what_is_given_back_leaves_nothing(&self, cluster: &Cluster) -> Result<(), String> {
+        let there: BTreeSet<String> = cluster.hosted().iter().filter_map(|one| one.uid()).collect();
+        let gone = |uid: &&String| {
+            let given_back = self.scaling.get(*uid).is_some_and(|one| one.is_given_back);
+            given_back && !there.contains(*uid) && !self.thrown_out.contains(*uid)
+        };
+        for pod in cluster.pods().iter().filter(|pod| !is_over(pod)) {
+            let owner = pod.owner_references().iter().find(|owner| owner.kind == "Job");
+            let job = owner.and_then(|owner| self.jobs.get(&owner.uid));
+            let hosted = job.and_then(|(mini_cluster, _)| self.mini_clusters.get(mini_cluster));
+            if hosted.filter(gone).is_some() {
+                return Err(format!("{}: {} runs on, and its burst was given back", cluster.name, pod.name_any()));
+            }
+        }
+        Ok(())
+    }
+
     /// "Boot files change under running brokers".
     fn boot_files_never_change(&mut self, cluster: &Cluster) -> Result<(), String> {
         for job in cluster.jobs().iter().filter(|job| job.metadata.deletion_timestamp.is_none()) {
@@ -177,9 +269,9 @@ impl Invariants {
     /// given up by its root, or its lease was over.
     fn nothing_ends_without_a_cause(
         &mut self,
-        cluster: &Cluster,
-        root: &Cluster,
+        (cluster, root): (&Cluster, &Cluster),
         hosted: &HostedBurst,
+        left: bool,
     ) -> Result<(), String> {
         let status = hosted.status.clone().unwrap_or_default();
         let Some(reason) = status.draining_reason.filter(|_| status.draining_since.is_some()) else { return Ok(()) };
@@ -193,8 +285,6 @@ impl Invariants {
         }
         let bursts = root.server.list::<Burst>();
         let burst = bursts.iter().find(|burst| burst.uid().as_ref() == Some(&hosted.spec.burst_uid));
-        let peer = root.server.get::<ClusterPeer>(SYSTEM, &cluster.name);
-        let left = peer.is_none_or(|peer| peer.spec.drain || is_spent(&peer));
         let wanted = burst.filter(|_| !left).is_some_and(|burst| {
             let status = burst.status.clone().unwrap_or_default();
             let here = status.peer.as_ref() == Some(&cluster.name) && status.held.is_none();
@@ -356,8 +446,11 @@ fn capacity_is_promised_once(cluster: &Cluster) -> Result<(), String> {
         let Some(import) = peer.spec.import.as_ref() else { continue };
         let all = cluster.hosted();
         let of_peer = all.iter().filter(|hosted| hosted.spec.peer == peer.name_any());
-        let (mut bursts, mut brokers) = (0, 0);
+        let (mut bursts, mut brokers, mut nodes) = (0, 0, BTreeMap::<&str, u32>::new());
         for hosted in of_peer {
+            for new in hosted.spec.scale_up.iter().flat_map(|scale_up| &scale_up.nodes) {
+                *nodes.entry(&new.group).or_default() += new.count;
+            }
             bursts += 1;
             brokers += i32::try_from(hosted.spec.max_size).unwrap();
         }
@@ -365,6 +458,15 @@ fn capacity_is_promised_once(cluster: &Cluster) -> Result<(), String> {
         if over || import.max_brokers.is_some_and(|most| brokers > most) {
             let name = peer.name_any();
             return Err(format!("{}: {name} has {bursts} bursts of {brokers} brokers, more than it may", cluster.name));
+        }
+        let Some(policy) = &import.scale_up else { continue };
+        let over = policy
+            .node_groups
+            .iter()
+            .any(|group| nodes.get(&*group.group.name).copied() > group.max.or(Some(u32::MAX)));
+        if over || nodes.values().sum::<u32>() > policy.max_nodes {
+            let name = peer.name_any();
+            return Err(format!("{}: bursts of {name} bring {nodes:?}, more than they may", cluster.name));
         }
     }
     Ok(())

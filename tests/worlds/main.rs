@@ -15,6 +15,7 @@
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
+//! | [`rest`] | what is not as it should be once nothing goes wrong any more |
 //! | [`sessions`] | sessions that end and begin again |
 //! | [`work`] | how much work bursts are: passes, requests, memory that is asked for |
 //! | [`world`] | clusters that know each other, and what happens to them |
@@ -30,6 +31,7 @@
 //! | `WORLDS_WRITES=1` | prints all writes |
 //! | `WORLDS_EVERY=n` | of the lives with a fault, each n-th is played |
 //! | `WORLDS_CLUSTERS=n` | how many clusters [`scenarios`] has at most: 64, up to 256 |
+//! | `WORLDS_NODES=1` | in every world, bursts may bring nodes |
 //! | `WORLDS_LOG=info` | the agents log |
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
@@ -48,6 +50,7 @@ mod lives;
 mod lost;
 mod mutations;
 mod owners;
+mod rest;
 mod scale_up;
 mod scenarios;
 mod sessions;

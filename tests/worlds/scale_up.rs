@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt as _;
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
+use tributary::api::node_group::ScaleUpPolicy;
 use tributary::api::peer::ClusterPeer;
 
 use crate::agent::Settings;
@@ -28,6 +31,13 @@ pub fn allow(world: &World, provider: usize, max_nodes: u32) {
         {"name": "large", "cpu": 64, "memory": "256Gi"}]});
     peer.spec.import.as_mut().unwrap().scale_up = serde_json::from_value(policy).unwrap();
     world.clusters[provider].server.put(&peer).unwrap();
+}
+
+/// What peers of worlds by chance may bring. A broker takes a node of its own.
+pub fn by_chance() -> ScaleUpPolicy {
+    let groups = json!([{"name": "large", "cpu": 64, "memory": "256Gi", "max": 2},
+        {"name": "small", "cpu": 48, "memory": "64Gi", "max": 3}]);
+    serde_json::from_value(json!({"maxNodes": 4, "wait": "30s", "nodeGroups": groups})).unwrap()
 }
 
 /// Nodes of so many cores come there, so many at most.
@@ -224,6 +234,30 @@ fn all_bursts_of_a_peer_bring_no_more_than_it_may() {
         world.delete(0, first);
         world.until("the other one is taken", WAIT * 2, ready(second)).await?;
         assert!(world.clusters[1].autoscaler.as_ref().unwrap().had <= 3);
+        Ok(())
+    });
+}
+
+/// The danger: a burst that runs is thrown out, because nodes for more of it do not come.
+#[test]
+fn a_burst_that_has_had_its_nodes_stays_when_no_more_come() {
+    in_world(2, SHORT, async |world| {
+        allow(world, 1, 2);
+        autoscale(world, 1, 64, 1);
+        let mut burst = large(&["west"]);
+        (burst["size"], burst["maxSize"]) = (json!(1), json!(2));
+        world.apply(0, "lake", 2, json!([burst]), "NodePort");
+        world.until("it is ready", WAIT, |world| ready_on(world, 1)).await?;
+        let before = hosted(world, 1).unwrap().uid();
+        burst["size"] = json!(2);
+        let spec = json!({"spec": {"flux": {"bursting": {"clusters": [burst]}}}});
+        world.clusters[0].server.patch::<MiniCluster>(USERS, "lake", spec).unwrap();
+        world.run(WAIT * 3).await?;
+        assert_eq!(hosted(world, 1).unwrap().uid(), before);
+        assert_eq!(world.clusters[1].pods().iter().filter(|pod| is_ready(pod)).count(), 1);
+        world.clusters[1].autoscaler.as_mut().unwrap().change((64, 2, TAKES));
+        world.until("all of it is ready", WAIT, |world| ready_on(world, 1)).await?;
+        assert_eq!((hosted(world, 1).unwrap().uid(), nodes(world, 1)), (before, 2));
         Ok(())
     });
 }

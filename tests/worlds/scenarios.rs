@@ -452,6 +452,7 @@ fn settings(seed: u64) -> Settings {
         replicas: if seed % 3 == 1 { 2 } else { 1 },
         ends: Duration::from_secs([1, 6][usize::from(seed % 7 > 2)]),
         varied: seed % 4 > 1,
+        nodes: seed % 5 == 3 || number("WORLDS_NODES").is_some(),
     }
 }
 

@@ -21,8 +21,14 @@ use crate::cluster::SYSTEM;
 use crate::scenarios::log;
 use crate::world::World;
 
-const SETTINGS: Settings =
-    Settings { times: (300, 60, 30), limits: None, replicas: 1, ends: Duration::from_secs(1), varied: false };
+const SETTINGS: Settings = Settings {
+    times: (300, 60, 30),
+    limits: None,
+    replicas: 1,
+    ends: Duration::from_secs(1),
+    varied: false,
+    nodes: false,
+};
 
 /// Until a leader trusts its caches for what was there before it.
 const BEGIN: Duration = Duration::from_secs(65);

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock as _, Mono};
@@ -17,9 +19,11 @@ use tributary_tests::federation::cluster_peer;
 use tributary_tests::scenario::bursting;
 
 use crate::agent::{Agent, PausedClock, Settings, Site};
+use crate::autoscaler::Autoscaler;
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
 use crate::exec::Queue;
 use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
+use crate::scale_up;
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -71,8 +75,9 @@ impl World {
         let (mut clusters, mut sites, invariants) = (Vec::new(), Vec::new(), Invariants::default());
         for (number, name) in NAMES.iter().enumerate().take(size) {
             let (id, agents) = (u8::try_from(number).unwrap(), clock.another());
-            let cluster = Cluster::new((id, name), &settings, clock.shared(), agents.shared(), &invariants);
+            let mut cluster = Cluster::new((id, name), &settings, clock.shared(), agents.shared(), &invariants);
             plant(&cluster);
+            cluster.autoscaler = settings.nodes.then(Autoscaler::default);
             sites.push(Site {
                 name: (*name).to_owned(),
                 server: cluster.server.clone(),
@@ -105,6 +110,7 @@ impl World {
         peer.metadata.namespace = Some(SYSTEM.to_owned());
         let import = peer.spec.import.as_mut().unwrap();
         (import.max_bursts, import.max_brokers) = self.sites[cluster].settings.limits.unzip();
+        import.scale_up = self.sites[cluster].settings.nodes.then(scale_up::by_chance);
         self.clusters[cluster].server.put(&peer).expect("a ClusterPeer is taken");
     }
 
@@ -253,6 +259,14 @@ impl World {
         let dead: Vec<(usize, usize)> = dead.map(|(which, _)| which).collect();
         dead.iter().for_each(|(cluster, replica)| self.kill(*cluster, *replica));
         dead
+    }
+
+    /// An owner throws a burst out.
+    pub fn throw_out(&mut self, cluster: usize, hosted: &HostedBurst) {
+        let name = hosted.name_any();
+        self.say(format!("{}: the owner deletes HostedBurst {name}", NAMES[cluster]));
+        self.invariants.thrown_out(hosted);
+        drop(self.clusters[cluster].server.delete::<HostedBurst>(USERS, &name, &DeleteParams::background()));
     }
 
     /// Whether every burst of a MiniCluster is ready.
