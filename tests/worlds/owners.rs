@@ -13,7 +13,7 @@ use tributary::api::{labels, names};
 
 use crate::budgets::{pods, ready_on, status};
 use crate::cluster::{SYSTEM, USERS, put};
-use crate::dangers::{SHORT, bursts, hosted, in_world, is_ready, secs};
+use crate::dangers::{SHORT, burst, bursts, hosted, in_world, is_ready, secs};
 use crate::world::World;
 
 const SLOT: &str = "lake-burst-0";
@@ -39,6 +39,27 @@ fn restart_all(world: &mut World) {
 
 pub fn nothing_on(world: &World, peer: usize) -> bool {
     hosted(world, peer).is_none() && pods(world, peer) == 0 && world.clusters[peer].jobs().is_empty()
+}
+
+/// The danger: a Burst that came and went unseen holds its name for ever, in the memory of the agent that made it.
+#[test]
+fn a_burst_comes_and_goes_and_no_watch_shows_it() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        let server = world.clusters[0].server.clone();
+        server.lag("bursts");
+        let clusters = json!([{"size": 2, "peer": "west"}]);
+        world.apply(0, "lake", 1, clusters.clone(), "NodePort");
+        world.run(secs(2)).await?;
+        assert!(burst(world).is_some());
+        world.delete(0, "lake");
+        world.clusters[0].step();
+        assert_eq!(burst(world), None);
+        world.apply(0, "lake", 1, clusters, "NodePort");
+        // Of an object that is gone there is no last event, for who has not heard of it.
+        server.skip("bursts");
+        is_ready(world).await
+    });
 }
 
 #[test]

@@ -55,6 +55,9 @@ mod bursts;
 /// How often the name of a Burst that is taken is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
+/// How often it is asked whether a Burst has gone with its root.
+const LEFT_RETRY: Duration = Duration::from_secs(5);
+
 /// How long a peer that asks for the certificate waits until its root's status names it, and between two looks.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
 const NAMED_LOOK: Duration = Duration::from_millis(10);
@@ -465,12 +468,17 @@ impl Controller for Root {
     }
 
     async fn observe(&self, key: &Key) -> Result<Observed<View>, RequestError> {
+        let mut left = false;
         let view = match key {
-            Key::Root(root) => self.root_view(root).map(View::Root),
+            Key::Root(root) => {
+                left = self.forget_what_went_unseen(root).await?;
+                self.root_view(root).map(View::Root)
+            }
             Key::Burst(burst) => self.placed_view(burst).await.map(|view| View::Burst(Box::new(view))),
         };
         Ok(match (view, key) {
             (Some(view), _) => Observed::Continue(view),
+            (None, Key::Root(_)) if left => Observed::Break(Outcome::After(LEFT_RETRY)),
             (None, Key::Root(_)) => nothing(),
             (None, Key::Burst(burst)) => {
                 self.first.handled(burst, true);

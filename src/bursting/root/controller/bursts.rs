@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use kube::{Api, ResourceExt};
 use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::BurstPhase;
-use tributary_cluster::ObjectKey;
+use tributary_api::minicluster::MiniCluster;
+use tributary_cluster::caches::controller_of;
+use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{BurstUid, PeerName};
 
 use super::{Key, Root};
@@ -53,6 +56,34 @@ impl Root {
             }
         }
         all
+    }
+
+    /// Forgets Bursts of ours that went with their root before a watch showed them: then none ever shows their end. Says whether
+    /// one is still to go.
+    pub(super) async fn forget_what_went_unseen(&self, root: &ObjectKey) -> Result<bool, RequestError> {
+        let caches = &self.shared.caches;
+        let lives = caches.mini_clusters.of(root).and_then(|root| root.uid());
+        let is_left = |burst: &Burst| {
+            let of_name = controller_of::<MiniCluster>(burst).as_ref() == Some(root);
+            of_name && offer::root_uid(burst) != lives.as_deref() && caches.bursts.of(&ObjectKey::of(burst)).is_none()
+        };
+        let left: Vec<Arc<Burst>> = self.fresh.objects().into_iter().filter(|burst| is_left(burst)).collect();
+        let mut stays = false;
+        for burst in &left {
+            let key = ObjectKey::of(&**burst);
+            let reader = self.shared.clients.reader.clone();
+            let api: Api<Burst> = Api::namespaced(reader, key.namespace.as_deref().unwrap_or_default());
+            let found = api.get_opt(&key.name).await;
+            let found = found.map_err(|error| RequestError::new("read", format!("Burst {key}"), error))?;
+            match found.is_some_and(|found| found.uid() == burst.uid()) {
+                true => stays = true,
+                false => self.fresh.forget(&key, offer::uid(burst)),
+            }
+        }
+        if !left.is_empty() {
+            self.withdraw_what_is_gone();
+        }
+        Ok(stays)
     }
 
     /// What Bursts claim of each peer, beyond what the figures of the peers show.
