@@ -1,13 +1,16 @@
 //! Does what was decided: the only step that writes, besides the status.
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tributary_api::labels;
+use tributary_api::labels::kubernetes::JOB_NAME;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::apply::{Applied, Applier, Once};
+use tributary_cluster::caches::controller_of;
 use tributary_cluster::client::Clients;
 use tributary_cluster::error::{Cause, Taken, chain};
 use tributary_cluster::sweep::{self, Doomed};
@@ -16,9 +19,10 @@ use tributary_flux::Certificate;
 use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
 
 use super::decide::{Maintenance, Upkeep};
-use super::dereference::Known;
+use super::dereference::{Known, lingers};
 use super::in_place::{JobChange, keys_text};
 use super::status::JobFacts;
+use super::view::LeadPodView;
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
@@ -232,6 +236,18 @@ impl Writes {
         let api = Api::<Job>::namespaced(self.clients.reader.clone(), &namespace);
         let job = api.get_opt(&key.name).await;
         Ok(job.map_err(|error| RequestError::new("read", format!("Job {key}"), error))?)
+    }
+
+    /// A pod of an earlier instance that has not ended yet, of whatever index: caches know those of leads alone. Its rank must not
+    /// have two.
+    pub(super) async fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Result<Option<String>, Error> {
+        let namespace = key.namespace.clone().unwrap_or_default();
+        let api = Api::<LeadPodView>::namespaced(self.clients.reader.clone(), &namespace);
+        let of_job = ListParams::default().labels(&format!("{JOB_NAME}={}", key.name));
+        let pods = api.list(&of_job).await;
+        let pods = pods.map_err(|error| RequestError::new("list", format!("the pods of Job {key}"), error))?;
+        let made = |pod: &&LeadPodView| controller_of::<Job>(*pod).is_some_and(|job| job == *key) && lingers(pod, now);
+        Ok(pods.items.iter().find(made).map(ResourceExt::name_any))
     }
 
     async fn restore_config_map(&self, known: &Known, quorum: Option<&String>) -> Result<(), Error> {

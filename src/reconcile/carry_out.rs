@@ -24,6 +24,7 @@ use super::refusal::{Refusal, Refused};
 use super::restful;
 use super::spans;
 use super::status::{Facts, JobFacts, compute};
+use super::step::{LINGERING_RETRY, RESTARTING, lingering};
 
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
 const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
@@ -177,6 +178,11 @@ impl MiniClusterController {
             || !self.caches.jobs.condition().runs();
         if hidden && self.writes.job(&key).await?.is_some() {
             return Ok(Carried::untold(Some(SETTLING)));
+        }
+        if known.status().incarnation.is_some()
+            && let Some(pod) = self.writes.lingering(&key, self.clock.wall()).await?
+        {
+            return Ok(Carried::waits(RESTARTING, lingering(&pod), LINGERING_RETRY));
         }
         match self.writes.create(known, rendered, incarnation).await {
             Err(error) => {

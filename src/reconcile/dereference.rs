@@ -167,11 +167,7 @@ impl Caches {
     /// to the same selectors. A pod that is overdue is on a node that is lost: it is not waited for.
     pub(crate) fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Option<String> {
         let pods = self.lead_pods_by_job.of(&key.to_string());
-        let lingers = |pod: &&Arc<LeadPodView>| {
-            let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0 + OVERDUE);
-            !lead::has_ended(pod) && due.is_none_or(|due| now < due)
-        };
-        pods.iter().find(lingers).map(|pod| pod.name_any())
+        pods.iter().find(|pod| lingers(pod, now)).map(|pod| pod.name_any())
     }
 
     /// The ClusterPeers by name, with their UIDs.
@@ -263,6 +259,12 @@ impl Known {
         let name = names::lead(&self.mini_cluster.name_any());
         self.services.iter().map(|service| &**service).find(|service| service.name_any() == name)
     }
+}
+
+/// Whether a pod has not ended yet, nor should have long ago.
+pub(crate) fn lingers(pod: &LeadPodView, now: Timestamp) -> bool {
+    let due = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0 + OVERDUE);
+    !lead::has_ended(pod) && due.is_none_or(|due| now < due)
 }
 
 /// How long after its grace period a pod that was deleted may still be there.

@@ -20,7 +20,15 @@ use super::quota_gate::QuotaGate;
 const DEADLINE_RETRY: Duration = Duration::from_secs(60);
 
 /// How often a pod that holds up the next instance is looked at, besides its own changes.
-const LINGERING_RETRY: Duration = Duration::from_secs(5);
+pub(super) const LINGERING_RETRY: Duration = Duration::from_secs(5);
+
+/// Why an instance waits for the one before it.
+pub(super) const RESTARTING: &str = "Restarting";
+
+/// The same as a sentence.
+pub(super) fn lingering(pod: &str) -> String {
+    format!("pod {pod} of the last instance has not ended yet; it has the host name of the next one")
+}
 
 /// Why a MiniCluster of a burst gets no Job before its burst was looked at.
 const UNDECIDED: &str = "BurstUndecided";
@@ -60,9 +68,7 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
 fn start(view: &View, gate: &dyn QuotaGate, decision: Decision) -> Decision {
     let known = &view.known;
     if let Some(pod) = &view.lingering {
-        let sentence =
-            format!("pod {pod} of the last instance has not ended yet; it has the host name of the next one");
-        return Decision::waits("Restarting", sentence).and_again(Some(LINGERING_RETRY));
+        return Decision::waits(RESTARTING, lingering(pod)).and_again(Some(LINGERING_RETRY));
     }
     let refused = |decision: Decision| match &view.refused {
         Some((refusal, _)) => decision.fails(refusal.clone()),

@@ -1,5 +1,6 @@
 //! What people decide about a burst, on either side, and what becomes of it.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -11,6 +12,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
 
+use crate::agent::Settings;
 use crate::budgets::{pods, ready_on, status};
 use crate::cluster::{SYSTEM, USERS, put};
 use crate::dangers::{SHORT, burst, bursts, hosted, in_world, is_ready, secs};
@@ -59,6 +61,29 @@ fn a_burst_comes_and_goes_and_no_watch_shows_it() {
         // Of an object that is gone there is no last event, for who has not heard of it.
         server.skip("bursts");
         is_ready(world).await
+    });
+}
+
+/// The danger: two pods have one rank, because the others of a deleted Job have ended, and the lead's among them.
+#[test]
+fn a_job_is_deleted_whose_pods_take_their_time_to_end() {
+    in_world(2, Settings { varied: true, ..SHORT }, async |world| {
+        world.apply(0, "lake", 3, json!([{"size": 3, "peer": "west"}]), "NodePort");
+        is_ready(world).await?;
+        for _ in 0..4 {
+            for (cluster, job) in [(1, SLOT), (0, "lake")] {
+                let server = world.clusters[cluster].server.clone();
+                let uid = |_: &World| server.get::<Job>(USERS, job).and_then(|job| job.uid());
+                let before = uid(world);
+                server.delete::<Job>(USERS, job, &DeleteParams::background()).unwrap();
+                world
+                    .until("another is made", secs(60), |world| uid(world).is_some_and(|uid| Some(uid) != before))
+                    .await?;
+                world.run(secs(2)).await?;
+                is_ready(world).await?;
+            }
+        }
+        Ok(())
     });
 }
 
