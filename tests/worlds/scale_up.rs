@@ -161,6 +161,33 @@ fn agents_die_while_it_waits() {
     }
 }
 
+/// The danger: an agent dies when nothing is left of a burst that it gives back, and before its root hears why. The next one says
+/// that the owner threw it out, and it is offered there no more.
+#[test]
+fn an_agent_dies_when_it_has_given_a_burst_back() {
+    in_world(2, SHORT, async |world| {
+        allow(world, 1, 2);
+        autoscale(world, 1, 64, 0);
+        apply(world, "lake", &["west"]);
+        world.until("it scales up", secs(20), is_scaling).await?;
+        let end = world.agents[1][0].as_ref().unwrap().end();
+        world.clusters[1].server.on_request(move |info| {
+            if info.verb == "delete" && info.resource == "hostedbursts" {
+                end();
+            }
+            None
+        });
+        let dies = |world: &World| world.agents[1][0].as_ref().unwrap().is_dead();
+        world.until("the agent dies", WAIT * 2, dies).await?;
+        assert_eq!(hosted(world, 1), None);
+        world.kill(1, 0);
+        world.clusters[1].server.on_request(|_| None);
+        autoscale(world, 1, 64, 2);
+        world.start(1, 0);
+        world.until("it is ready there", WAIT * 3, |world| ready_on(world, 1)).await
+    });
+}
+
 #[test]
 fn what_fits_on_no_node_that_could_come_is_refused_at_once() {
     in_world(2, SHORT, async |world| {

@@ -270,7 +270,12 @@ pub(super) fn one_of_too_many(wanted: &Wanted) -> Answered {
 }
 
 /// What became of a burst that was here before, if that is still the answer.
-fn past(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &mut SlotStep) -> Option<Answered> {
+pub(super) fn past(
+    view: &SlotView<'_>,
+    key: &ClaimKey,
+    desired: &DesiredBurst,
+    step: &mut SlotStep,
+) -> Option<Answered> {
     let incarnation = &desired.root.incarnation;
     if step.memory.fates.get(key).is_some_and(|fate| fate.incarnation() != incarnation) {
         step.memory.fates.remove(key);

@@ -1,7 +1,7 @@
 //! How a hosted burst ends: why, and in which order. Pure.
 //!
-//! The brokers go first, and the HostedBurst only when nothing of them runs any more: its presence keeps the name, and its
-//! end is what the root hears of.
+//! The brokers go first, and the HostedBurst only when nothing of them runs any more: its presence keeps the name. One that we
+//! end for a reason of our own stays until its root has heard that: without it, nobody could tell this from an eviction.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
 use tributary_api::labels::condition;
 use tributary_cluster::conditions;
-use tributary_contract::RejectionReason;
+use tributary_contract::{DesiredBurst, RejectionReason};
 
 use super::lease::Lease;
 use super::scale_up;
-use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
+use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::sync::{self, Saying, Told};
 use super::whole;
 use crate::note::Note;
@@ -70,6 +70,11 @@ impl Reason {
             Self::NameTaken => "an object of somebody else has a name here that it needs",
             Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
         }
+    }
+
+    /// Whether the root has said so, or was away for too long to hear of it.
+    const fn is_of_the_root(self) -> bool {
+        matches!(self, Self::Released | Self::Replaced | Self::LeaseExpired)
     }
 
     fn parse(word: &str) -> Self {
@@ -218,10 +223,44 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         step.changes.push(Change::EndWarmUp);
     }
     if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
+        // The root of a run that has ended has its result, and hears no more.
+        if let Some(desired) = wanted(view, hosted).filter(|_| !reason.is_of_the_root() && !hosted.has_ended()) {
+            if is_unheard(view, hosted, desired, step) {
+                step.memory.ended(hosted, reason);
+                let said = slot::past(view, &holder(hosted), desired, step);
+                step.answers.extend(said.map(|said| (holder(hosted), said)));
+                return;
+            }
+            // What is on offer now is another one.
+            let message = "an earlier burst of this name is leaving";
+            step.answers.insert(holder(hosted), slot::observed(desired, BurstPhase::Draining, message));
+        }
         step.memory.ended(hosted, reason);
         step.notes.push(Note::normal("Ended", reason.message()));
         step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
     }
+}
+
+/// What the root of a burst wants of exactly this instance.
+fn wanted<'a>(view: &SlotView<'a>, hosted: &HostedBurst) -> Option<&'a DesiredBurst> {
+    match view.claims.get(&holder(hosted)) {
+        Some(Wanted::Burst(desired)) => Some(&**desired).filter(|desired| is_same_instance(hosted, desired)),
+        _ => None,
+    }
+}
+
+/// Whether the root of a burst that we ended still takes it for what is here: then its HostedBurst stays, with nothing of it, and
+/// says why it ended to whoever leads next. One that is away hears of it until its lease is over.
+fn is_unheard(view: &SlotView<'_>, hosted: &HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> bool {
+    let lease = sync::lease(view, hosted, &holder(hosted));
+    if matches!(lease, Lease::Expired { .. }) || view.before.has_lapsed(hosted) {
+        return false;
+    }
+    let unheard = desired.hosted_uid.is_some() && desired.hosted_uid == hosted.metadata.uid;
+    if unheard {
+        wake_for(lease, step);
+    }
+    unheard
 }
 
 /// Takes away what runs under this name and is ours; whether nothing is left.

@@ -116,3 +116,66 @@ fn an_offer_of_an_earlier_session_waits_until_its_root_says_it_again() {
     world.listed.insert("east".into(), [key.1.clone()].into());
     assert!(matches!(world.step().changes.as_slice(), [Change::Admit { .. }]));
 }
+
+/// The danger: the agent dies when nothing is left of a burst that it ended, and before its root hears why. Whoever leads next
+/// takes it for an eviction.
+#[test]
+fn what_we_end_stays_until_its_root_has_heard_why() {
+    let ended = |reason: &str| {
+        let mut world = World::new();
+        world.host("east", &offer());
+        world.hosted.as_mut().unwrap().status = Some(HostedBurstStatus {
+            draining_since: Some(Time(world.now().wall)),
+            draining_reason: Some(reason.into()),
+            ..HostedBurstStatus::default()
+        });
+        world.memory.looked_empty = true;
+        world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
+        world
+    };
+    let key: ClaimKey = ("east".into(), offer().uid);
+    let deletes = |world: &mut World| world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() });
+    for (reason, phase) in [
+        ("ScaleUpTimedOut", BurstPhase::Rejected),
+        ("PeerDrained", BurstPhase::Released),
+        ("NameTaken", BurstPhase::Released),
+        ("TimeLimit", BurstPhase::Evicted),
+    ] {
+        let mut world = ended(reason);
+        for leader in ["the first", "the next one"] {
+            let step = world.step();
+            assert_eq!(said(&step, &key).phase, phase, "{reason}, {leader}");
+            assert!(!deletes(&mut world), "{reason}, {leader}");
+            world.memory = Memory { looked_empty: true, ..Memory::default() };
+        }
+        // It has heard, and offers it once more.
+        world.claim("east", offer());
+        assert_eq!(said(&world.step(), &key).hosted_uid, None, "{reason}: what is offered now is another");
+        assert!(deletes(&mut world), "{reason}: offered anew");
+        // Or does not want it any more, or is gone.
+        let mut world = ended(reason);
+        world.claims.insert(key.clone(), Wanted::Tombstone);
+        assert!(deletes(&mut world), "{reason}: a tombstone");
+        let mut world = ended(reason);
+        world.claims.clear();
+        assert!(deletes(&mut world), "{reason}: unknown");
+        let mut world = ended(reason);
+        (world.away, world.away_for, world.secs) = (true, 299, 299);
+        assert_eq!(world.step().wake, Some(Duration::from_secs(1)), "{reason}");
+        (world.away_for, world.secs, world.wall) = (300, 300, 300);
+        assert!(deletes(&mut world), "{reason}: lost");
+    }
+    // The root of a run that has ended goes by its result.
+    for reason in ["PeerDrained", "TooManyResults"] {
+        let mut world = ended(reason);
+        let hosted = world.hosted.as_mut().unwrap();
+        hosted.spec.whole = true;
+        let run = tributary_api::hosted_burst::BurstRun { succeeded: Some(true), ..Default::default() };
+        hosted.status.as_mut().unwrap().run = Some(run);
+        assert!(deletes(&mut world), "{reason}: a result");
+    }
+    // Its root has said that it is to end.
+    for reason in ["Released", "Replaced", "LeaseExpired"] {
+        assert!(deletes(&mut ended(reason)), "{reason}");
+    }
+}
