@@ -17,6 +17,8 @@ pub mod enrol;
 pub mod identity;
 pub mod mesh;
 pub(crate) mod protocol;
+#[cfg(test)]
+mod released;
 pub mod session;
 #[cfg(test)]
 pub(crate) mod testing;

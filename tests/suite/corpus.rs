@@ -154,7 +154,10 @@ pub(crate) fn is_zero(value: &Value) -> bool {
 }
 
 /// Holds a value against a structural schema: unknown keys, types and required keys.
-fn check(value: &Value, schema: &Value, path: &str, complaints: &mut Vec<String>) {
+pub(crate) fn check(value: &Value, schema: &Value, path: &str, complaints: &mut Vec<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
     let fits = match schema["type"].as_str() {
         _ if value.is_null() => true,
         None => schema["x-kubernetes-int-or-string"] == true && (value.is_i64() || value.is_string()),

@@ -18,6 +18,7 @@ mod kinds;
 mod observability;
 mod readme;
 mod real_flux;
+mod released;
 mod releases;
 mod render;
 mod scripts;

@@ -15,6 +15,7 @@
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
+//! | [`released`] | clusters that agents of releases have left |
 //! | [`rest`] | what is not as it should be once nothing goes wrong any more |
 //! | [`sessions`] | sessions that end and begin again |
 //! | [`work`] | how much work bursts are: passes, requests, memory that is asked for |
@@ -50,6 +51,7 @@ mod lives;
 mod lost;
 mod mutations;
 mod owners;
+mod released;
 mod rest;
 mod scale_up;
 mod scenarios;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use super::apply::Owners;
 use super::request::{Key, RequestInfo};
 use super::store::Stored;
 use super::{ApiServer, lock};
@@ -41,6 +44,35 @@ pub enum Away {
 pub struct Backup {
     objects: BTreeMap<Key, Stored>,
     version: u64,
+}
+
+impl Backup {
+    /// As a document: each object with the name of its kind in URLs. Who owns which field is left out.
+    pub fn document(&self) -> Value {
+        let object = |(key, stored): (&Key, &Stored)| json!({"resource": key.resource, "object": *stored.object});
+        json!({"version": self.version, "objects": self.objects.iter().map(object).collect::<Vec<_>>()})
+    }
+
+    /// What a document holds.
+    ///
+    /// # Panics
+    /// It is none of [`Self::document`].
+    pub fn of(document: &Value) -> Self {
+        let read = |entry: &Value| {
+            let text = |pointer: &str| entry.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let group =
+                text("/object/apiVersion").rsplit_once('/').map_or_else(String::new, |(group, _)| group.to_owned());
+            let key = Key {
+                group,
+                resource: text("/resource"),
+                namespace: text("/object/metadata/namespace"),
+                name: text("/object/metadata/name"),
+            };
+            (key, Stored { object: Arc::new(entry["object"].clone()), owners: Owners::default() })
+        };
+        let objects = document["objects"].as_array().expect("it has objects").iter().map(read).collect();
+        Self { objects, version: document["version"].as_u64().expect("it has a version") }
+    }
 }
 
 type Hook = Arc<dyn Fn(&RequestInfo) -> Option<Fault> + Send + Sync>;
@@ -146,6 +178,8 @@ impl ApiServer {
     pub fn restore(&self, backup: Backup) {
         let mut store = lock(&self.shared.store);
         (store.objects, store.version) = (backup.objects, backup.version);
+        // Objects of another server may be among them: no UID is given twice.
+        store.born = store.born.max(backup.version);
         drop(store);
         self.restart();
     }

@@ -48,7 +48,7 @@ pub(super) struct Store {
     pub(super) writes: Vec<Write>,
     pub(super) requests: BTreeMap<(&'static str, String), u64>,
     pub(super) admission: Admission,
-    born: u64,
+    pub(super) born: u64,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -23,7 +23,7 @@
 pub mod client;
 pub(crate) mod listener;
 pub mod message;
-mod proto;
+pub(crate) mod proto;
 mod tls;
 pub mod token;
 

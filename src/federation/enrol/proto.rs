@@ -4,61 +4,61 @@ use prost::Message;
 
 /// What a token holds.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Token {
+pub(crate) struct Token {
     #[prost(string, tag = "1")]
-    pub(super) id: String,
+    pub(crate) id: String,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) secret: Vec<u8>,
+    pub(crate) secret: Vec<u8>,
     #[prost(string, tag = "3")]
-    pub(super) cluster: String,
+    pub(crate) cluster: String,
     #[prost(string, optional, tag = "4")]
-    pub(super) trust_domain: Option<String>,
+    pub(crate) trust_domain: Option<String>,
     #[prost(string, repeated, tag = "5")]
-    pub(super) endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
     /// SHA-256 each.
     #[prost(bytes = "vec", repeated, tag = "6")]
-    pub(super) authorities: Vec<Vec<u8>>,
+    pub(crate) authorities: Vec<Vec<u8>>,
     /// Seconds since 1970.
     #[prost(int64, tag = "7")]
-    pub(super) expires: i64,
+    pub(crate) expires: i64,
 }
 
 /// Who a cluster is.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Introduction {
+pub(crate) struct Introduction {
     #[prost(string, tag = "1")]
-    pub(super) cluster: String,
+    pub(crate) cluster: String,
     #[prost(string, tag = "2")]
-    pub(super) cluster_uid: String,
+    pub(crate) cluster_uid: String,
     #[prost(string, optional, tag = "3")]
-    pub(super) trust_domain: Option<String>,
+    pub(crate) trust_domain: Option<String>,
     #[prost(string, tag = "4")]
-    pub(super) trust_bundle: String,
+    pub(crate) trust_bundle: String,
     #[prost(string, repeated, tag = "5")]
-    pub(super) endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
 }
 
 /// A request to join.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Request {
+pub(crate) struct Request {
     #[prost(string, tag = "1")]
-    pub(super) token: String,
+    pub(crate) token: String,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) secret: Vec<u8>,
+    pub(crate) secret: Vec<u8>,
     #[prost(message, optional, tag = "3")]
-    pub(super) who: Option<Introduction>,
+    pub(crate) who: Option<Introduction>,
     /// Milliseconds since 1970, by the clock of whoever asks.
     #[prost(int64, tag = "4")]
-    pub(super) clock: i64,
+    pub(crate) clock: i64,
 }
 
 /// The answer: who we are, or why not.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     #[prost(message, optional, tag = "1")]
-    pub(super) who: Option<Introduction>,
+    pub(crate) who: Option<Introduction>,
     #[prost(uint32, tag = "2")]
-    pub(super) refusal: u32,
+    pub(crate) refusal: u32,
     #[prost(string, tag = "3")]
-    pub(super) message: String,
+    pub(crate) message: String,
 }
