@@ -17,9 +17,9 @@ use tributary_contract::{
     BurstPhase, Capacity, Check, DesiredBurst, Epoch, Finding, LeadAddress, Money, NamespaceRoom, ObservedBurst,
     Outcome, PhaseTimes, PossibleCapacity, Price, Rejection, RejectionReason, RootIdentity, RunReport,
 };
+use tributary_tunnel::segment::{self, Decoder, Segment};
 
 use crate::enrol::{self, JoinToken, Refusal, TokenSecret};
-use crate::tunnel::segment::{self, Decoder, Segment};
 use crate::wire::digest::Digest;
 use crate::wire::messages::{Decoded, Hello, Message, Put, Reject, Summary};
 use crate::wire::registry::{CloseCode, StreamKind};
@@ -151,6 +151,7 @@ fn single_messages() -> Vec<Sample> {
         resumes: true,
         position: 4_096,
         window: Some(65_536),
+        relay: false,
     };
     let message = "try again".to_owned();
     vec![
