@@ -229,6 +229,18 @@ async fn what_a_running_instance_cannot_follow_is_told_and_the_rest_goes_on() {
     })
     .await;
     policy.removed().await;
+    // It is tried again by itself, after a while that doubles up to five minutes; a change of the spec is tried at once.
+    eventually("it follows its spec", async || {
+        let status = east.status("lake").await?;
+        let ready = status.conditions.iter().find(|one| one.type_ == condition::READY);
+        if ready.is_some_and(|ready| ready.status == "True") {
+            return Ok(());
+        }
+        east.change("lake", json!({"size": if status.size == 3 { 4 } else { 3 }})).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Err(format!("{ready:?}"))
+    })
+    .await;
     east.running("lake").await;
 }
 
