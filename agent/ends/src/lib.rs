@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::task::spawn_blocking;
-use tributary_tunnel::ends::handshake::Key;
+use tributary_tunnel::ends::handshake::{Key, PURPOSE};
 use tributary_tunnel::ends::{burst, lead};
 use tributary_tunnel::flow_control::Budget;
 
@@ -36,7 +36,7 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     runtime.block_on(async {
         let path = options.get("--certificate")?;
         let text = std::fs::read_to_string(path).map_err(|error| format!("failed to read {path}: {error}"))?;
-        let key = Key::of_certificate(&text).map_err(|error| format!("{path}: {error}"))?;
+        let key = Key::of_certificate(&text, PURPOSE).map_err(|error| format!("{path}: {error}"))?;
         let seconds: u64 = options.parse("--hold")?;
         let (hold, listen): (_, SocketAddr) = (Duration::from_secs(seconds), options.parse("--listen")?);
         let listener = TcpListener::bind(listen).await;

@@ -21,8 +21,11 @@ use zeroize::Zeroizing;
 /// Version of all that the ends say to each other.
 pub(crate) const VERSION: u8 = 1;
 
+/// What the ends of the tunnel make of the key of a certificate.
+pub const PURPOSE: &str = "tributary: ends of the tunnel, version 1";
+
 /// Bytes of a code.
-const CODE: usize = 32;
+pub const CODE: usize = 32;
 
 /// Bytes of what the burst's end asks for before the host name.
 const ASKED: usize = 16 + 8 + 8 + 1 + 8 + 4 + 1;
@@ -31,9 +34,9 @@ const ASKED: usize = 16 + 8 + 8 + 1 + 8 + 4 + 1;
 const ANSWER: usize = 1 + 8 + 4;
 
 /// New each time.
-pub(crate) type Nonce = [u8; 32];
+pub type Nonce = [u8; 32];
 
-/// What the ends of one instance share. It is never shown.
+/// What those share who have the certificate of an instance. It is never shown.
 #[derive(Clone)]
 pub struct Key(hmac::Key);
 
@@ -43,11 +46,11 @@ pub struct Key(hmac::Key);
 pub struct NoKey;
 
 impl Key {
-    /// Of the text of a certificate (`curve.cert`).
+    /// Of the text of a certificate (`curve.cert`), for one purpose: a code that is made for another one is none.
     ///
     /// # Errors
     /// There is no secret key in it.
-    pub fn of_certificate(text: &str) -> Result<Self, NoKey> {
+    pub fn of_certificate(text: &str, purpose: &str) -> Result<Self, NoKey> {
         let mut values =
             text.lines().filter_map(|line| line.trim().strip_prefix("secret-key")?.trim().strip_prefix('='));
         let secret = Zeroizing::new(values.next().ok_or(NoKey)?.trim().trim_matches('"').to_owned());
@@ -56,7 +59,7 @@ impl Key {
         }
         let own = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         // Not the key itself, which is CURVE's: one of our own that is made of it.
-        let derived = hmac::sign(&own, b"tributary: ends of the tunnel, version 1");
+        let derived = hmac::sign(&own, purpose.as_bytes());
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref())))
     }
 }
@@ -68,7 +71,10 @@ impl std::fmt::Debug for Key {
 }
 
 /// Bytes nobody can guess.
-pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
+///
+/// # Errors
+/// The system gives none.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).map_err(|_| io::Error::other("the system gives no random bytes"))?;
     Ok(bytes)
@@ -110,15 +116,15 @@ pub(crate) enum Outcome {
 
 /// The codes of one handshake.
 #[derive(Clone)]
-pub(crate) struct Codes {
+pub struct Codes {
     key: Key,
     nonces: [Nonce; 2],
 }
 
 impl Codes {
-    /// With the nonces of the burst's end and of the lead's.
-    pub(crate) fn new(key: &Key, burst: Nonce, lead: Nonce) -> Self {
-        Self { key: key.clone(), nonces: [burst, lead] }
+    /// With the nonces of who asks, such as the burst's end, and of who answers, beside the lead.
+    pub fn new(key: &Key, asks: Nonce, answers: Nonce) -> Self {
+        Self { key: key.clone(), nonces: [asks, answers] }
     }
 
     fn context(&self, side: &[u8]) -> hmac::Context {
@@ -195,15 +201,19 @@ impl Codes {
         Ok((outcome, rest.get_u64(), rest.get_u32()))
     }
 
-    fn code(&self, side: &[u8], bytes: &[u8]) -> hmac::Tag {
+    /// The code of one side over what it says.
+    pub fn code(&self, side: &[u8], bytes: &[u8]) -> hmac::Tag {
         let mut context = self.context(side);
         context.update(bytes);
         context.sign()
     }
 
-    fn check(&self, side: &[u8], bytes: &[u8], code: &[u8]) -> io::Result<()> {
-        let mut all = [side, &self.nonces[0], &self.nonces[1]].concat();
-        all.extend_from_slice(bytes);
+    /// Checks the code of the other side.
+    ///
+    /// # Errors
+    /// It is none of this handshake.
+    pub fn check(&self, side: &[u8], bytes: &[u8], code: &[u8]) -> io::Result<()> {
+        let all = [side, &self.nonces[0], &self.nonces[1], bytes].concat();
         hmac::verify(&self.key.0, &all, code)
             .map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, "it does not know the instance's certificate"))
     }

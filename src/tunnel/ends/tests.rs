@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tributary_clock::{Rng as _, SeededRng};
 
-use super::handshake::{Asked, Codes, Key, Outcome, VERSION};
+use super::handshake::{Asked, Codes, Key, Outcome, PURPOSE, VERSION};
 use super::*;
 use crate::flow_control::Budget;
 use crate::limits::{TUNNEL_CONNECTION, TUNNEL_WINDOW};
@@ -25,7 +25,8 @@ const HOLD: Duration = Duration::from_secs(600);
 
 fn key(secret: char) -> Key {
     let secret: String = std::iter::repeat_n(secret, 40).collect();
-    Key::of_certificate(&format!("metadata\ncurve\n    public-key = \"x\"\n    secret-key = \"{secret}\"\n")).unwrap()
+    Key::of_certificate(&format!("metadata\ncurve\n    public-key = \"x\"\n    secret-key = \"{secret}\"\n"), PURPOSE)
+        .unwrap()
 }
 
 async fn listener() -> (SocketAddr, TcpListener) {
@@ -362,7 +363,7 @@ async fn a_broker_that_does_not_read_holds_up_the_other_in_bounded_memory() {
 #[test]
 fn only_a_certificate_has_a_key_and_it_is_not_shown() {
     for text in ["", "secret-key = \"short\"", "curve\n  public-key = \"x\"\n"] {
-        assert!(Key::of_certificate(text).is_err(), "{text}");
+        assert!(Key::of_certificate(text, PURPOSE).is_err(), "{text}");
     }
     assert_eq!(format!("{:?}", key('s')), "Key");
 }

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tributary_contract::tunnel::Outlet;
-use tributary_tunnel::ends::handshake::Key;
+use tributary_tunnel::ends::handshake::{Key, PURPOSE};
 use tributary_tunnel::ends::{burst, lead};
 use tributary_tunnel::flow_control::Budget;
 
@@ -20,7 +20,7 @@ async fn with_ends(pair: &mut Pair, hold: Duration) -> (SocketAddr, TcpListener)
     let (lead_at, broker) = a_lead().await;
     let (end_at, of_lead) = a_lead().await;
     pair.burst_to("lake", lead_at, Some(end_at), hold).await;
-    let key = Key::of_certificate(&format!("secret-key = \"{}\"", "k".repeat(40))).unwrap();
+    let key = Key::of_certificate(&format!("secret-key = \"{}\"", "k".repeat(40)), PURPOSE).unwrap();
     let lead = lead::Lead { broker: lead_at, key: key.clone(), hold, budget: Budget::new(BUDGET) };
     tokio::spawn(lead.serve(of_lead));
     let leads = pair.leads.subscribe();
