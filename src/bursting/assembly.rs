@@ -35,6 +35,7 @@ use super::preflight::lead::Dial;
 use super::provider::controller::Provider;
 use super::provider::grants::Grants;
 use super::root::controller::Root;
+use super::root::demand::hear::Connect;
 use super::root::place::{self, Wish};
 use super::shared::{Shared, no_contacts};
 use super::steps::StepTimes;
@@ -86,6 +87,8 @@ pub struct BurstingConfig {
     pub grants: Arc<dyn Grants>,
     /// How lead brokers of peers are dialled.
     pub leads: Arc<dyn Dial>,
+    /// How the programs beside our lead brokers are reached that tell of queues.
+    pub queues: Arc<dyn Connect>,
 }
 
 /// Both sides of bursting in one agent.
@@ -118,6 +121,7 @@ impl Bursting {
             address,
             grants,
             leads,
+            queues,
         } = config;
         let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
         let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
@@ -137,6 +141,7 @@ impl Bursting {
             ours,
             grants,
             leads,
+            queues,
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
         });
@@ -273,6 +278,7 @@ impl Bursting {
             engine::run(self.lost_pods.clone(), stop.clone()),
             pumps,
         );
+        self.root.looker.end();
         self.shared.exchange.set_complete(false);
     }
 

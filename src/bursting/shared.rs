@@ -15,6 +15,7 @@ use super::ours::Ours;
 use super::peers::{self, PeerView};
 use super::preflight::lead::Dial;
 use super::provider::grants::Grants;
+use super::root::demand::hear::Connect;
 use super::steps::StepTimes;
 use super::sync_store::SyncStore;
 use super::timing::Times;
@@ -42,6 +43,8 @@ pub(super) struct Shared {
     pub(super) grants: Arc<dyn Grants>,
     /// How lead brokers of peers are dialled.
     pub(super) leads: Arc<dyn Dial>,
+    /// How the programs beside lead brokers are reached that tell of queues.
+    pub(super) queues: Arc<dyn Connect>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
 }

@@ -141,7 +141,6 @@ fn options() -> Options {
     let sizes = [(4, 16, 0), (4, 8, 2), (8, 32, 0)];
     let cluster = |(name, (count, cpu, gpus)): (&&str, (u32, u32, u32))| ClusterOptions {
         nodes: vec![NodeGroup { count, cpu, gpus, ..NodeGroup::default() }],
-        commands_in: vec![crate::demand::NAMESPACE.to_owned()],
         ..ClusterOptions::named(name)
     };
     Options { clusters: CLUSTERS.iter().zip(sizes).map(cluster).collect(), ..Options::default() }

@@ -78,34 +78,18 @@ pub fn objects(rendered: &str) -> Vec<Value> {
 /// What helm or the API server says.
 pub async fn install_rules(client: &Client) -> anyhow::Result<()> {
     static RULES: OnceLock<Vec<Value>> = OnceLock::new();
-    let rules = RULES.get_or_init(|| rules(&[]).expect("helm renders the rules"));
+    let rules = RULES.get_or_init(|| rules().expect("helm renders the rules"));
     for object in rules {
         apply(client, object).await?;
     }
     Ok(())
 }
 
-/// Gives the account of the chart the right that it has in each of `bursting.onDemandNamespaces`.
-///
-/// # Errors
-/// What helm or the API server says.
-pub async fn allow_on_demand(client: &Client, namespace: &str) -> anyhow::Result<()> {
-    let named = format!("bursting.onDemandNamespaces={{{namespace}}}");
-    let rules = rules(&["--set", &named])?;
-    let ours = |object: &&Value| object["metadata"]["namespace"] == namespace;
-    let kinds: Vec<_> = rules.iter().filter(ours).map(|object| &object["kind"]).collect();
-    ensure!(kinds == ["Role", "RoleBinding"], "the chart has {kinds:?} in {namespace}");
-    for object in rules.iter().filter(ours) {
-        apply(client, object).await?;
-    }
-    Ok(())
-}
-
-/// The rights of the chart, with more arguments for helm.
-fn rules(more: &[&str]) -> anyhow::Result<Vec<Value>> {
+/// The rights of the chart.
+fn rules() -> anyhow::Result<Vec<Value>> {
     let arguments = ["template", "tributary", "tributary", "--namespace", SYSTEM, "--set", "cluster.name=any"];
     let only = ["--kube-version", KUBERNETES, "--show-only", "templates/rbac.yaml"];
-    let output = helm(&charts(), None, &[&arguments[..], &only, more].concat())?;
+    let output = helm(&charts(), None, &[&arguments[..], &only].concat())?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(objects(&String::from_utf8(output.stdout)?))
 }

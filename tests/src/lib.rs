@@ -15,6 +15,7 @@ pub mod mesh;
 pub mod metrics;
 pub mod pages;
 pub mod python;
+pub mod queue;
 pub mod scenario;
 pub mod tcp_way;
 pub mod udp_way;

@@ -150,8 +150,8 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, liveness: {heartbeatMillis: 10000, suspectMillis: 301}}",
         "{cluster: {name: east}, liveness: {suspectMillis: 20000}}",
         "{cluster: {name: east}, bursting: {leaseSeconds: 20}}",
-        "{cluster: {name: east}, bursting: {onDemandNamespaces: [Research]}}",
-        "{cluster: {name: east}, bursting: {onDemandNamespaces: [teaching]}, watchNamespaces: [research]}",
+        // Of agents that ran commands in the pods of lead brokers.
+        "{cluster: {name: east}, bursting: {onDemandNamespaces: [research]}}",
         "{cluster: {name: east}, federation: {advertise: ['203.0.113.7:65536']}}",
         "{cluster: {name: east}, federation: {identity: {validity: 5s}}}",
         "{cluster: {name: east}, federation: {identity: {validity: 367d}}}",
@@ -363,28 +363,18 @@ fn an_agent_of_some_namespaces_converts_only_if_it_is_told_to() {
     }
 }
 
-#[test]
-fn commands_run_in_pods_of_those_namespaces_alone_that_are_named() {
-    let values = "{cluster: {name: east}, bursting: {onDemandNamespaces: [research]}, crds: {enabled: false}}";
-    let role = &objects(&template("tributary", values).unwrap())["Role/tributary-on-demand"];
-    assert_eq!(role["metadata"]["namespace"], "research");
-    let rule = serde_json::json!([{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}]);
-    assert_eq!(role["rules"], rule);
-    assert!(!template("tributary", "{cluster: {name: east}}").unwrap().contains("pods/exec"));
-}
-
 /// Who makes the roles is one question, whether users get some is another one.
 #[test]
 fn each_role_is_there_where_its_value_asks_for_it() {
     for (create, aggregate) in [(true, true), (true, false), (false, true), (false, false)] {
         let values = format!(
-            "{{cluster: {{name: east}}, bursting: {{onDemandNamespaces: [research]}}, crds: {{enabled: false}}, \
+            "{{cluster: {{name: east}}, crds: {{enabled: false}}, \
              rbac: {{create: {create}, aggregate: {aggregate}}}}}"
         );
         let rendered = objects(&template("tributary", &values).unwrap());
         let of_agents =
             ["ClusterRole/tributary", "ClusterRoleBinding/tributary", "Role/tributary", "RoleBinding/tributary"];
-        for name in of_agents.into_iter().chain(["Role/tributary-on-demand", "RoleBinding/tributary-on-demand"]) {
+        for name in of_agents {
             assert_eq!(rendered.contains_key(name), create, "{name}: create={create}, aggregate={aggregate}");
         }
         for name in ["view", "edit", "admin"].map(|role| format!("ClusterRole/tributary-{role}")) {

@@ -421,7 +421,7 @@ fn every_reason_is_explained() {
     let problems = reason::ALL.map(str::to_owned);
     let queues = labels::reason::ALL.map(str::to_owned);
     // Of runs that wait for what is not the agent's to give.
-    let waits = ["JobSuspended", "Asleep", "Spent", "Forbidden"].map(str::to_owned);
+    let waits = ["JobSuspended", "Asleep", "Spent", "NotReached", "Unreadable", "NotCheckable"].map(str::to_owned);
     let all = rejections.into_iter().chain(refusals).chain(problems).chain(queues).chain(waits);
     let missing: Vec<String> = all.filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "not explained: {missing:?}");

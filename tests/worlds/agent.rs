@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Service};
 use tributary::bursting::preflight::attempt::Target;
 use tributary::bursting::preflight::lead::{Dial, Seen};
+use tributary::bursting::root::demand::hear::Connect;
 use tributary::clock::{Clock, Mono, Rng as _, SeededRng, SharedClock, SystemClock, SystemRng};
 use tributary::cluster::client::Clients;
 use tributary::cluster::discovery::{await_kinds, cluster_uid};
@@ -46,7 +47,7 @@ use tributary_agent::network::Network;
 use tributary_agent::upstream;
 use tributary_cluster::testing::ApiServer;
 
-use crate::exec::{self, Queue};
+use crate::queue::{Queue, Ways};
 
 /// How soon a kubelet starts an agent again that ended.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -115,6 +116,8 @@ impl Clock for PausedClock {
 struct InMemory {
     network: MemoryNetwork,
     name: String,
+    queue: Queue,
+    server: ApiServer,
 }
 
 impl Network for InMemory {
@@ -135,6 +138,10 @@ impl Network for InMemory {
     fn leads(&self) -> Arc<dyn Dial> {
         Arc::new(Welcoming)
     }
+
+    fn queues(&self) -> Arc<dyn Connect> {
+        Arc::new(Ways { queue: self.queue.clone(), server: self.server.clone() })
+    }
 }
 
 struct Welcoming;
@@ -149,7 +156,6 @@ impl Dial for Welcoming {
 #[derive(Clone)]
 struct Connections {
     server: ApiServer,
-    queue: Queue,
     life: Arc<Life>,
     seed: u64,
 }
@@ -209,7 +215,7 @@ impl Service<Request<Body>> for Connections {
             *self.life.requests.lock().unwrap().entry(what).or_default() += 1;
         }
         request.headers_mut().insert(header::USER_AGENT, self.life.holder.lock().unwrap().parse().unwrap());
-        let (mut server, queue, life) = (self.server.clone(), self.queue.clone(), self.life.clone());
+        let (mut server, life) = (self.server.clone(), self.life.clone());
         let begun = self.server.restarts();
         let [there, back] = self.delays(&request);
         async move {
@@ -227,10 +233,7 @@ impl Service<Request<Body>> for Connections {
                 // It dies when the write is on its way.
                 life.dead.store(true, Ordering::Relaxed);
             }
-            let answer = match queue.answer_to(&request) {
-                Some(stdout) => exec::answer(request, stdout).await,
-                None => uncounted(server.call(request)).await.map(|answer| answer.map(Uncounted::boxed)),
-            };
+            let answer = uncounted(server.call(request)).await.map(|answer| answer.map(Uncounted::boxed));
             tokio::time::sleep(back).await;
             life.reaches().await;
             match server.restarts() == begun {
@@ -343,8 +346,7 @@ impl Agent {
         let life = Life { left: AtomicI64::new(-1), ..Life::default() };
         let (stop, life) = (CancellationToken::new(), Arc::new(life));
         let seed = SystemRng.next_u64();
-        let connections =
-            Connections { server: site.server.clone(), queue: site.queue.clone(), life: life.clone(), seed };
+        let connections = Connections { server: site.server.clone(), life: life.clone(), seed };
         let (site, token) = (site.clone(), stop.clone());
         tokio::spawn(async move {
             while !token.is_cancelled() {
@@ -447,7 +449,12 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         clock: clock.clone(),
         traces: Traces::default(),
         metrics,
-        network: Arc::new(InMemory { network: site.network.clone(), name: site.name.clone() }),
+        network: Arc::new(InMemory {
+            network: site.network.clone(),
+            name: site.name.clone(),
+            queue: site.queue.clone(),
+            server: site.server.clone(),
+        }),
         cluster_uid: uid,
         instance: instance.clone(),
     };

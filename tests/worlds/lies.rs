@@ -1,5 +1,4 @@
-//! Lead brokers that lie: what is asked in their pods is not answered, or wrongly. Its own burst says so, and nothing else
-//! waits for it.
+//! Lead brokers that lie: nobody tells of their queue, or wrongly. Its own burst says so, and nothing else waits for it.
 
 use std::time::Duration;
 
@@ -7,12 +6,12 @@ use kube::ResourceExt as _;
 use serde_json::json;
 use tributary::api::burst::Burst;
 use tributary::api::labels::condition::DEMAND;
-use tributary_cluster::testing::Fault;
 
 use crate::dangers::{SHORT, in_world};
+use crate::queue::Answer;
 use crate::world::World;
 
-/// More than are asked at a time.
+/// More than are judged at a time.
 const SILENT: usize = 9;
 
 /// What the Bursts of roots with this name say of their demand: reason and sentence.
@@ -26,27 +25,30 @@ fn said(world: &World, root: &str) -> Vec<(String, String)> {
 
 /// The danger: lead brokers that do not answer keep others waiting, or nobody says that they do not.
 #[test]
-fn a_look_that_is_not_answered_has_its_sentence_and_stops_nobody() {
+fn who_says_nothing_of_its_queue_has_its_sentence_and_stops_nobody() {
     in_world(2, SHORT, async |world| {
         world.run(Duration::from_secs(4)).await?;
-        world.sites[0].queue.close();
-        world.clusters[0].server.on_request(|info| match (&*info.subresource, info.name.split('-').next()) {
-            ("exec", Some("silent")) => Some(Fault::Silence),
-            ("exec", Some("broken")) => Some(Fault::Break),
-            ("exec", Some("failing")) => Some(Fault::Answer(500)),
-            ("exec", Some("forbidden")) => Some(Fault::Answer(403)),
+        world.sites[0].queue.lies(|lead| match lead.pod.split('-').next() {
+            Some("silent") => Some(Answer::Silence),
+            Some("nowhere") => Some(Answer::Nowhere),
+            Some("nobody") => Some(Answer::Nobody),
+            Some("stranger") => Some(Answer::Stranger),
+            Some("nonsense") => Some(Answer::Nonsense),
             _ => None,
         });
         let asleep = json!([{"size": 1, "peer": "west", "mode": "OnDemand"}]);
         let silent: Vec<String> = (0..SILENT).map(|number| format!("silent-{number}")).collect();
-        let odd = ["broken", "failing", "forbidden", "other"].map(str::to_owned);
+        let odd = ["nowhere", "nobody", "stranger", "nonsense", "good"].map(str::to_owned);
         for name in silent.iter().chain(&odd) {
             world.apply(0, name, 1, asleep.clone(), "NodePort");
         }
         world.run(Duration::from_secs(10)).await?;
-        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
-        let ready = |world: &World| world.bursts_ready(0, "lake");
-        world.until("another burst is ready", Duration::from_secs(15), ready).await?;
+        world.sites[0].queue.says("", 1);
+        world
+            .until("another one hears of its queue", Duration::from_secs(5), |world| {
+                said(world, "good").iter().any(|(reason, _)| reason == "Asked")
+            })
+            .await?;
         let told = |root: &'static str, reason: &'static str, words: &'static str, count: usize| {
             move |world: &World| {
                 let is = |(why, sentence): &&(String, String)| why == reason && sentence.contains(words);
@@ -54,15 +56,13 @@ fn a_look_that_is_not_answered_has_its_sentence_and_stops_nobody() {
             }
         };
         let all = [
-            told("silent-", "Unreadable", "the lead broker did not answer within 20s", SILENT),
-            told("broken", "Unreadable", "failed to run a command in pod default/broken-0-", 1),
-            told("failing", "Unreadable", "failed to run a command in pod default/failing-0-", 1),
-            told("forbidden", "Forbidden", "may not run commands in pods of namespace default", 1),
-            // What answers does not speak as an API server does.
-            told("other", "Unreadable", "failed to run a command in pod default/other-0-", 1),
+            told("silent-", "Unreadable", "is not heard: ", SILENT),
+            told("nowhere", "NotReached", "is not reached: ", 1),
+            told("nobody", "NotReached", "nobody at 11.0.", 1),
+            told("stranger", "Unreadable", "it has another certificate", 1),
+            told("nonsense", "Unreadable", "(10 bytes) is no JSON", 1),
         ];
         let all = |world: &World| all.iter().all(|told| told(world));
-        // Four at a time, each as long as a look may take.
-        world.until("each says what came", Duration::from_secs(75), all).await
+        world.until("each says what came", Duration::from_secs(30), all).await
     });
 }

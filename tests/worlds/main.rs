@@ -9,12 +9,12 @@
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
-//! | [`exec`] | what lead brokers say of their queues |
 //! | [`invariants`] | what must never happen |
 //! | [`leaders`] | leaders that die, and those after them, who are not shown all that was written |
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
+//! | [`queue`] | what lead brokers say of their queues |
 //! | [`released`] | clusters that agents of releases have left |
 //! | [`rest`] | what is not as it should be once nothing goes wrong any more |
 //! | [`sessions`] | sessions that end and begin again |
@@ -43,7 +43,6 @@ mod chaos;
 mod cluster;
 mod dangers;
 mod demand;
-mod exec;
 mod invariants;
 mod leaders;
 mod lies;
@@ -51,6 +50,7 @@ mod lives;
 mod lost;
 mod mutations;
 mod owners;
+mod queue;
 mod released;
 mod rest;
 mod scale_up;

@@ -21,8 +21,8 @@ use tributary_tests::scenario::bursting;
 use crate::agent::{Agent, PausedClock, Settings, Site};
 use crate::autoscaler::Autoscaler;
 use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
-use crate::exec::Queue;
 use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
+use crate::queue::Queue;
 use crate::scale_up;
 
 /// How often what stands for Kubernetes works, and invariants are checked.

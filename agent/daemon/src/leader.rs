@@ -135,6 +135,7 @@ impl Leader {
             address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),
             leads: parts.network.leads(),
+            queues: parts.network.queues(),
         });
         let (queueing, more) = Queueing::new(
             &parts.clients,

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tributary::bursting::preflight::lead::{Dial, Tcp};
+use tributary::bursting::preflight::lead::{self, Dial};
+use tributary::bursting::root::demand::hear::{self, Connect};
 use tributary::clock::{SharedClock, SystemRng};
 use tributary::federation::identity::IdentityStore;
 use tributary::federation::mesh::resolve::Resolver;
@@ -30,6 +31,9 @@ pub trait Network: Send + Sync {
 
     /// How lead brokers are dialled.
     fn leads(&self) -> Arc<dyn Dial>;
+
+    /// How the programs beside lead brokers are reached that tell of queues.
+    fn queues(&self) -> Arc<dyn Connect>;
 }
 
 /// QUIC between agents, DNS, and TCP to lead brokers.
@@ -51,6 +55,10 @@ impl Network for Internet {
     }
 
     fn leads(&self) -> Arc<dyn Dial> {
-        Arc::new(Tcp)
+        Arc::new(lead::Tcp)
+    }
+
+    fn queues(&self) -> Arc<dyn Connect> {
+        Arc::new(hear::Tcp)
     }
 }

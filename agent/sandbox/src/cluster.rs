@@ -250,7 +250,7 @@ impl Cluster {
         let addresses = [Ipv4Addr::LOCALHOST, networks.api_service()].map(IpAddr::from);
         let pki = Pki::create(&directory.join("pki"), &options.name, &addresses)?;
         write_private(&directory.join("audit-policy.yaml"), AUDIT_POLICY)?;
-        write_private(&directory.join("kwok-stages.yaml"), &kwok_config(&options.commands_in)?)?;
+        write_private(&directory.join("kwok-stages.yaml"), KWOK_STAGES)?;
         write_private(&directory.join(AUDIT_LOG), "")?;
         Ok(Self {
             shared,
@@ -359,18 +359,4 @@ impl Cluster {
     fn processes(&self) -> MutexGuard<'_, BTreeMap<Component, Arc<Process>>> {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What kwok shall do: the stages, and where commands are run.
-fn kwok_config(commands_in: &[String]) -> anyhow::Result<String> {
-    if commands_in.is_empty() {
-        return Ok(KWOK_STAGES.to_owned());
-    }
-    let commands = serde_json::json!({
-        "apiVersion": "kwok.x-k8s.io/v1alpha1",
-        "kind": "ClusterExec",
-        "metadata": {"name": "commands"},
-        "spec": {"selector": {"matchNamespaces": commands_in}, "execs": [{"local": {}}]},
-    });
-    Ok(format!("{KWOK_STAGES}---\n{}\n", serde_json::to_string(&commands)?))
 }

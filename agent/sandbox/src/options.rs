@@ -32,9 +32,6 @@ pub struct ClusterOptions {
     pub nodes: Vec<NodeGroup>,
     /// More arguments for kube-apiserver, such as `--authorization-mode=AlwaysAllow`; they win over the built-in ones.
     pub api_server_arguments: Vec<String>,
-    /// Namespaces in whose pods commands can be run (`kubectl exec`): on this machine, by whoever started the sandbox, in
-    /// the place of the containers that nobody runs. By default there are none, since that is no matter for a demonstration.
-    pub commands_in: Vec<String>,
 }
 
 /// Nodes that are alike.
@@ -103,12 +100,7 @@ impl Default for Options {
 impl ClusterOptions {
     /// A cluster with one default group of nodes.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            nodes: vec![NodeGroup::default()],
-            api_server_arguments: Vec::new(),
-            commands_in: Vec::new(),
-        }
+        Self { name: name.to_owned(), nodes: vec![NodeGroup::default()], api_server_arguments: Vec::new() }
     }
 }
 

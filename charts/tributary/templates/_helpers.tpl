@@ -133,13 +133,6 @@ annotations:
 {{- fail (printf "%s must not hold tributary.dev/config: the chart sets it, so that pods are replaced with their configuration" $value) -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.watchNamespaces -}}
-{{- range .Values.bursting.onDemandNamespaces -}}
-{{- if not (has . (append $.Values.watchNamespaces $.Release.Namespace)) -}}
-{{- fail (printf "bursting.onDemandNamespaces: %s is not one of watchNamespaces, so no MiniCluster there is this agent's business: add it there, too" .) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
 {{- end -}}
 
 {{- /* Of .Values.federation. */}}

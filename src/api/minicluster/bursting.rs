@@ -173,8 +173,7 @@ pub struct BurstCluster {
     pub budget: BurstBudget,
 
     /// `Always` (the default): brokers are asked for as long as the root runs. `OnDemand`: the ranks are declared, but
-    /// brokers run only while jobs in the queue of this Flux instance ask for them, as `onDemand` says. The agent has to be
-    /// allowed to look at the queue: `bursting.onDemandNamespaces` of its chart names the namespaces.
+    /// brokers run only while jobs in the queue of this Flux instance ask for them, as `onDemand` says.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: BurstMode,
 

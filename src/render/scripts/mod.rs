@@ -7,6 +7,7 @@ mod escaped;
 mod hooks;
 mod options;
 mod program;
+mod queue;
 mod runner;
 mod shell;
 mod sidecar;
@@ -21,6 +22,7 @@ use super::model::Model;
 
 pub use self::ends::ENDS_PORT;
 pub(super) use self::program::Program;
+pub use self::queue::QUEUE_PORT;
 pub use self::shell::shell;
 pub(super) use self::sidecar::is_wrapped_service;
 pub(super) use self::words::is_identifier;
@@ -109,6 +111,7 @@ pub(super) fn files(model: &Model<'_>) -> Vec<File> {
         files.push(File::new("diagnose.sh", diagnose(model), Access::Execute));
     }
     files.extend(restful(model));
+    files.extend(queue::file(model));
     files
 }
 

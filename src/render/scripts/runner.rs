@@ -5,7 +5,7 @@ use super::template::{Parts, settings};
 use super::user::{self, User};
 use super::words::{self, Word};
 use super::{AS_IT_IS, Access, ENVIRONMENT, File, JOINED, OPERATOR_DIR, SIGNALS, STRICT, environment};
-use super::{ends, options};
+use super::{ends, options, queue};
 use crate::model::{Model, Role};
 
 const RUNNER: &str = include_str!("runner.sh");
@@ -70,6 +70,7 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(user.is_some(), "owner", user::OWNS)
         .with("following", following(model, user.is_some()))
         .with("ends", ends::start(model))
+        .with("queue", queue::start(model))
         .with("role", role)
         .fill(RUNNER)
 }

@@ -35,4 +35,5 @@ mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@owner
 #@following
 #@ends
+#@queue
 #@role

@@ -3,15 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tributary::bursting::root::demand::ask::{Slot, ask};
-use tributary::bursting::root::demand::look::{Look, SCRIPT};
+use tributary::bursting::root::demand::look::Look;
 use tributary::flux::Topology;
 
 use super::pod::Pod;
 use super::wiring::{Instance, flux, world};
 
-/// A look at the queue, just as the agent takes it.
+/// The program beside lead brokers.
+const PROGRAM: &str = include_str!("../../../src/render/scripts/queue.py");
+
+/// A picture of the queue, just as the program makes it.
 fn look(lead: &Pod<'_>) -> Look {
-    let said = flux(lead, ["python", "-c", SCRIPT]).unwrap();
+    let once = PROGRAM.replace("if __name__ == \"__main__\":", "import flux\nprint(look(flux.Flux()))\nif False:");
+    let said = flux(lead, ["python", "-c", &once]).unwrap();
     Look::parse(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 

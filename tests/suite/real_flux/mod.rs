@@ -13,6 +13,7 @@ mod listening;
 mod mpi;
 mod pod;
 mod preflight;
+mod queue;
 mod restful;
 mod scripts;
 mod tunnel;

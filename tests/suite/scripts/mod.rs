@@ -5,6 +5,7 @@ mod ends;
 mod leaving;
 mod listening;
 mod pod;
+mod queue;
 mod quoting;
 mod restful;
 mod runs;

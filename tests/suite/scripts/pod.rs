@@ -248,13 +248,24 @@ impl Pod {
 
     /// What was recorded, with the paths that a container sees.
     pub(super) fn calls(&self) -> Vec<String> {
-        self.read("calls").lines().map(|line| self.seen(line.trim())).collect()
+        let calls = self.read("calls");
+        calls.lines().map(|line| self.seen(line.trim())).filter(|call| !is_of_queue(call)).collect()
+    }
+
+    /// Calls of the program that tells of the queue, which come beside all others.
+    pub(super) fn calls_of_queue(&self) -> Vec<String> {
+        let calls = self.read("calls");
+        calls.lines().map(|line| self.seen(line.trim())).filter(|call| is_of_queue(call)).collect()
     }
 
     /// The text with the paths that a container sees.
     pub(super) fn seen(&self, text: &str) -> String {
         text.replace(self.root.path().to_str().unwrap(), "")
     }
+}
+
+fn is_of_queue(call: &str) -> bool {
+    ["flux python -c import\\ flux.job", "flux python /flux_operator/queue.py"].iter().any(|own| call.starts_with(own))
 }
 
 /// The files of the ConfigMap that a pod mounts.

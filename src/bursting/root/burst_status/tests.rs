@@ -180,7 +180,7 @@ impl World {
     /// The queue was looked at.
     fn look(&mut self, pending: u32, busy: bool) -> &mut Self {
         let at = Timestamp::from_second(1_000_000 + self.secs as i64).unwrap();
-        self.seen = Some(Seen { at, found: Ok(Asked { pending, busy }) });
+        self.seen = Some(Seen { at, found: Ok(Asked { pending, busy, lasting: 0 }) });
         self
     }
 

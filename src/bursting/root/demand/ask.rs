@@ -32,6 +32,8 @@ pub struct Slot {
 pub struct Asked {
     /// Jobs that ask for it.
     pub pending: u32,
+    /// The same if all brokers were there that do not come on demand.
+    pub lasting: u32,
     /// Jobs run on it, or did a moment ago.
     pub busy: bool,
 }
@@ -47,6 +49,19 @@ struct Rank<'a> {
 /// How many jobs ask for each of the `slots` on demand, in the order of their ranks. `coming` are slots of other bursts whose
 /// brokers are on their way: they count as if they were there.
 pub fn ask(map: &RankMap, look: &Look, slots: &[Slot], coming: &BTreeSet<String>) -> BTreeMap<String, Asked> {
+    let mut asked = ask_with(map, look, slots, |slot, id| coming.contains(slot) || look.up.contains(id));
+    for (name, lasting) in ask_with(map, look, slots, |_, _| true) {
+        asked.entry(name).or_default().lasting = lasting.pending;
+    }
+    asked
+}
+
+fn ask_with(
+    map: &RankMap,
+    look: &Look,
+    slots: &[Slot],
+    is_there: impl Fn(&str, u32) -> bool,
+) -> BTreeMap<String, Asked> {
     let mut there: Vec<Rank<'_>> = Vec::new();
     let mut away: BTreeMap<&str, Vec<Rank<'_>>> = BTreeMap::new();
     for (slot, ranks) in map.slots_with_ranks() {
@@ -58,7 +73,7 @@ pub fn ask(map: &RankMap, look: &Look, slots: &[Slot], coming: &BTreeSet<String>
                 Some(one) if u32::try_from(index).is_ok_and(|index| index < one.size) => {
                     away.entry(&one.name).or_default().push(rank);
                 }
-                None if coming.contains(&slot.name) || look.up.contains(id) => there.push(rank),
+                None if is_there(&slot.name, id) => there.push(rank),
                 _ => {}
             }
         }
@@ -348,6 +363,19 @@ mod tests {
         let only_pond = &slots([false; 2])[..1];
         assert_eq!(ask(&map(), &wide, only_pond, &BTreeSet::new())["pond"].pending, 1);
         assert_eq!(ask(&map(), &wide, only_pond, &["sea".to_owned()].into())["pond"].pending, 0);
+    }
+
+    #[test]
+    fn what_a_broker_could_run_that_is_away_does_not_last() {
+        let lasting = |job: &str, up: &str| {
+            let text = format!(r#"{{"up":"{up}","busy":"","pending":[{job}]}}"#);
+            let asked = ask(&map(), &Look::parse(&text).unwrap(), &slots([false; 2]), &BTreeSet::new());
+            (asked["pond"].pending, asked["pond"].lasting)
+        };
+        let two_cores = job(false, (0, 2, 1, 0), "null");
+        assert_eq!([lasting(&two_cores, "0"), lasting(&two_cores, "")], [(0, 0), (1, 0)]);
+        assert_eq!(lasting(&job(false, (0, 3, 1, 0), "null"), ""), (1, 1), "it has two");
+        assert_eq!(lasting(&job(true, (0, 1, 1, 0), "null"), "0"), (1, 1));
     }
 
     /// The danger: one answer of a user's pod takes a processor for hours.

@@ -1,8 +1,9 @@
 //! Whether a burst on demand is awake. Pure.
 //!
-//! It wakes when enough jobs ask for it in two looks, [`SETTLES`] apart: a broker that is away for a moment makes jobs look as
-//! if nobody could run them. It sleeps when nothing asks for it and nothing runs on it in all looks for `maxIdle`. So between
-//! two starts there are at least both times, whatever the queue does.
+//! It wakes when enough jobs ask for it that would do so if all brokers were there that do not come on demand. A broker that is
+//! away for a moment makes more jobs look as if nobody could run them: these wake it when they have asked for [`SETTLES`]. It
+//! sleeps when nothing asks for it and nothing runs on it in all looks for `maxIdle`. So there is at least that time between
+//! two starts, whatever the queue does.
 //!
 //! What nobody has seen does not count: where looks have failed for long, or no agent was there, both times begin anew. How
 //! long that is grows with what is waited for, so that the moment of a look, which has to outlive the agent, need not be
@@ -15,29 +16,24 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::burst::{BurstDemand, OnDemandSpec};
 
 use super::ask::Asked;
+use super::ear::AGAIN;
+use super::hear::SILENCE;
 use crate::timing::{elapsed, later};
 
-/// How long jobs must have asked before a burst wakes.
+/// How long jobs must have asked before a burst wakes, if a broker that is away could run them.
 pub(crate) const SETTLES: Duration = Duration::from_secs(5);
 
 /// The shortest time without use before it sleeps, whatever its user says.
 pub(crate) const LEAST_IDLE: Duration = Duration::from_secs(30);
 
-/// How often the queue of a root is looked at: each look starts a Python in the lead's pod.
+/// How often what is heard of a queue is looked at, though nothing is new.
 pub(super) const EVERY: Duration = Duration::from_secs(15);
 
-/// When it is looked at again after it could not be.
-pub(super) const AFTER_TROUBLE: Duration = Duration::from_secs(30);
-
-/// The longest that one look may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(20);
-
 /// The longest time without a look that counts as if there had been some, if a fourth of what is waited for is no longer: what
-/// lies between two looks if the one between them took as long as it may and failed. That may be a third more, since the
-/// moment that it is counted from may be older than the last look by a fourth of the whole ([`SLACK`]).
+/// lies between two looks if the program falls silent, and is heard again by the attempt after a failed one. That may be a third
+/// more, since the moment that it is counted from may be older than the last look by a fourth of the whole ([`SLACK`]).
 const UNSEEN: Duration = Duration::from_secs(
-    (EVERY.as_secs() + LIMIT.as_secs() + AFTER_TROUBLE.as_secs() + LIMIT.as_secs()) * SLACK as u64 / (SLACK as u64 - 1)
-        + 1,
+    (EVERY.as_secs() + SILENCE.as_secs() + AGAIN[1].as_secs()) * SLACK as u64 / (SLACK as u64 - 1) + 1,
 );
 
 /// The part of that time which the moment of a look may be old before it is written anew.
@@ -57,18 +53,23 @@ pub(crate) struct Seen {
 pub(crate) fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&Seen>) -> BurstDemand {
     let Some(Seen { at, found: Ok(asked) }) = seen else { return old.clone() };
     let (at, mut new) = (*at, BurstDemand { pending: asked.pending, busy: asked.busy, ..old.clone() });
-    let wait = if old.awake { max_idle(policy) } else { SETTLES };
+    let least = policy.min_pending.max(1);
+    let wait = match old.awake {
+        true => max_idle(policy),
+        false if asked.lasting >= least => Duration::ZERO,
+        false => SETTLES,
+    };
     let unseen = UNSEEN.max(wait / 4);
     let looked = old.looked.as_ref().map(|looked| looked.0).filter(|looked| elapsed(*looked, at) <= unseen);
     let since = old.since.as_ref().filter(|_| looked.is_some()).map(|since| since.0);
     let turns = match old.awake {
-        false => asked.pending >= policy.min_pending.max(1),
+        false => asked.pending >= least,
         true => asked.pending == 0 && !asked.busy,
     };
     new.since = turns.then(|| Time(since.unwrap_or(at)));
     let recent = looked.filter(|looked| since.is_some() && elapsed(*looked, at) < unseen / SLACK);
     new.looked = turns.then(|| Time(recent.unwrap_or(at)));
-    if turns && since.is_some_and(|since| elapsed(since, at) >= wait) {
+    if turns && elapsed(since.unwrap_or(at), at) >= wait {
         new.awake = !old.awake;
         (new.since, new.looked) = (None, None);
         new.starts += u32::from(new.awake);
@@ -115,7 +116,7 @@ mod tests {
     }
 
     fn seen(second: i64, pending: u32, busy: bool) -> Seen {
-        Seen { at: at(second), found: Ok(Asked { pending, busy }) }
+        Seen { at: at(second), found: Ok(Asked { pending, busy, lasting: 0 }) }
     }
 
     /// Plays a trace of (seconds, pending, busy).
@@ -144,6 +145,17 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_no_broker_could_run_which_is_away_wake_it_at_once() {
+        let seen =
+            |second, pending, lasting| Seen { at: at(second), found: Ok(Asked { pending, lasting, busy: false }) };
+        let one = |seen| decide(&BurstDemand::default(), &POLICY, Some(&seen)).awake;
+        assert!(one(seen(0, 2, 2)) && one(seen(0, 7, 2)));
+        assert!(!one(seen(0, 2, 1)) && !one(seen(0, 1, 1)) && !one(seen(0, 0, 9)));
+        let first = decide(&BurstDemand::default(), &POLICY, Some(&seen(0, 2, 1)));
+        assert!(decide(&first, &POLICY, Some(&seen(1, 2, 2))).awake);
+    }
+
+    #[test]
     fn what_nobody_has_seen_counts_for_nothing() {
         // No agent, or looks that failed, in between.
         assert!(!play(&POLICY, &[(0, 5, false), (600, 5, false)]).awake, "the second is the first of two");
@@ -162,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lead_that_is_too_slow_once_in_a_while_does_not_keep_its_brokers_for_ever() {
+    fn a_program_that_falls_silent_once_in_a_while_does_not_keep_its_brokers_for_ever() {
         let short = OnDemandSpec { max_idle: 120.into(), min_pending: 2 };
         let awake = play(&short, &[(0, 2, false), (5, 2, false)]);
-        // Good looks are quick, but for the one after a look that takes all its time and fails: once in each idle time, wherever
-        // in it that is. What was seen last may be older than the moment of the last look.
+        // It is heard again by the attempt after one that failed: once in each idle time, wherever in it that is. What was seen
+        // last may be older than the moment of the last look.
         let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap();
-        let [every, limit, trouble] = [EVERY, LIMIT, AFTER_TROUBLE].map(seconds);
+        let [every, silence, again] = [EVERY, SILENCE, AGAIN[1]].map(seconds);
         for between in 1..=8 {
             let (mut demand, mut second) = (awake.clone(), 20);
             for _ in 0..10 {
@@ -176,9 +188,9 @@ mod tests {
                     demand = decide(&demand, &short, Some(&seen(second, 0, false)));
                     second += every;
                 }
-                let failed = Seen { at: at(second + limit), found: Err(("Unreadable", String::new())) };
+                let failed = Seen { at: at(second + silence), found: Err(("Unreadable", String::new())) };
                 demand = decide(&demand, &short, Some(&failed));
-                second += limit + trouble + limit;
+                second += silence + again;
             }
             assert!(!demand.awake, "{between} good looks between two that fail");
         }
@@ -219,23 +231,24 @@ mod tests {
     }
 
     proptest! {
-        /// No queue makes it flap: between two starts lie the idle time and the time that jobs must have asked.
+        /// No queue makes it flap: between two starts lies the idle time.
         #[test]
         fn starts_are_bounded_by_time_whatever_the_queue_does(
             idle in 0..900_u32,
-            trace in proptest::collection::vec((1..40_i64, 0..3_u32, any::<bool>()), 1..400),
+            trace in proptest::collection::vec((1..40_i64, 0..3_u32, 0..3_u32, any::<bool>()), 1..400),
         ) {
             let policy = OnDemandSpec { max_idle: idle.into(), min_pending: 1 };
             let (mut demand, mut second, mut starts) = (BurstDemand::default(), 0, Vec::new());
-            for (wait, pending, busy) in trace {
+            for (wait, pending, lasting, busy) in trace {
                 second += wait;
-                let next = decide(&demand, &policy, Some(&seen(second, pending, busy)));
+                let seen = Seen { at: at(second), found: Ok(Asked { pending, lasting, busy }) };
+                let next = decide(&demand, &policy, Some(&seen));
                 if next.starts > demand.starts {
                     starts.push(second);
                 }
                 demand = next;
             }
-            let least = i64::from(idle.max(30)) + 5;
+            let least = i64::from(idle.max(30));
             prop_assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= least), "{starts:?}");
         }
     }

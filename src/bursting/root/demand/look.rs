@@ -1,4 +1,4 @@
-//! The answer of `look.py`: a jobspec's request and constraints, as far as they are needed to tell whether ranks satisfy it.
+//! What `queue.py` tells: a jobspec's request and constraints, as far as they are needed to tell whether ranks satisfy it.
 //! Pure.
 //!
 //! Sources: RFC 25 (jobspec version 1), RFC 31 (job constraints), RFC 22 (idsets).
@@ -10,17 +10,14 @@ use serde_json::Value;
 use serde_json::error::Category;
 use tributary_flux::{Hostlist, Idset, IdsetError};
 
-/// The script that asks the lead broker.
-pub const SCRIPT: &str = include_str!("look.py");
-
-/// Most jobs that are looked at. The script says no more; but it runs where a user may have put something in its place.
+/// Most jobs that are looked at. The program says no more; but it runs where a user may have put something in its place.
 const MOST_JOBS: u32 = 2_000;
 
 /// Most names of hosts and properties in all constraints of an answer; what goes beyond that is not judged.
 const MOST_NAMES: usize = 65_536;
 
 /// Most lists, maps and entries of maps of an answer: a map of a few bytes takes a hundred times as much once it is read. The
-/// script says some fifty of each of 500 kinds of jobs, and one of each rank.
+/// program says some fifty of each of 500 kinds of jobs, and one of each rank.
 const MOST_VALUES: usize = 100_000;
 
 /// What a look at the queue found.
@@ -96,7 +93,7 @@ pub enum LookError {
     /// Other JSON: of another version, or of another program.
     #[error("what the lead broker says of its queue is not what this version asks for: {0}")]
     Other(String),
-    /// More than the script says.
+    /// More than the program says.
     #[error("what the lead broker says of its queue has more than {MOST_VALUES} values")]
     TooMany,
     /// Not an idset.
@@ -119,11 +116,11 @@ impl LookError {
 }
 
 impl Look {
-    /// Reads the answer of the script: the last line of its output.
+    /// Reads what the program says.
     ///
     /// # Errors
     /// [`LookError`].
-    pub fn parse(output: &str) -> Result<Self, LookError> {
+    pub fn parse(said: &str) -> Result<Self, LookError> {
         #[derive(Deserialize)]
         struct Answer {
             up: String,
@@ -143,7 +140,7 @@ impl Look {
         fn one() -> u32 {
             1
         }
-        let line = output.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        let line = said.trim();
         if line.bytes().filter(|byte| matches!(byte, b':' | b'[' | b'{')).count() > MOST_VALUES {
             return Err(LookError::TooMany);
         }
@@ -258,7 +255,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// What Flux 0.88 said of fourteen jobs on one broker of two cores, with the three declared brokers of `pond` away. The
-    /// script then told each job by itself, and did not say which cores are used.
+    /// program then told each job by itself, and did not say which cores are used.
     pub(crate) const RECORDED: &str = include_str!("recorded.json");
 
     #[test]
@@ -302,7 +299,7 @@ pub(crate) mod tests {
         assert_eq!(look.pending[1].request, Some(Request { nodes: None, slots: 2, cores: 3, gpus: 0 }));
     }
 
-    /// The script runs in a pod of a user, who may have put anything in its place.
+    /// The program runs in a pod of a user, who may have put anything in its place.
     #[test]
     fn an_answer_that_is_made_to_take_all_memory_takes_little() {
         let everyone = r#"{"hostlist":["a-[0-16383]"],"ranks":["0-4000000000"]}"#;

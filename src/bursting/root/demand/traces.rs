@@ -77,7 +77,7 @@ fn what_woke_real_brokers_wakes_them_and_no_more_often() {
         let turns = play(VISITS, first, 5, 45);
         let [pond, sea] = ["pond", "sea"].map(|name| turns[name].as_slice());
         let &[woke, slept, again, at_last] = pond else { panic!("{first}: {turns:?}") };
-        assert!((26..=36).contains(&woke) && (268..=280).contains(&again), "{first}: {turns:?}");
+        assert!((21..=31).contains(&woke) && (263..=275).contains(&again), "{first}: {turns:?}");
         // Visits of three seconds, eleven apart, keep it awake; then it stays for 45 s.
         assert!((221..=235).contains(&slept) && at_last > 355, "{first}: {turns:?}");
         assert!(sea.len() == 2 && sea[0] == again, "one job needs both: {turns:?}");
@@ -92,8 +92,7 @@ fn no_real_queue_makes_them_flap_however_seldom_it_is_looked_at() {
             for (name, most) in ["pond", "sea"].into_iter().zip(most) {
                 let starts: Vec<_> = turns[name].iter().step_by(2).copied().collect();
                 assert!(starts.len() <= most, "{name}, {first}, {every}, {idle}: {turns:?}");
-                let apart = i64::from(idle) + 5;
-                assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= apart), "{name}: {turns:?}");
+                assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= i64::from(idle)), "{name}: {turns:?}");
             }
         }
     }

@@ -311,13 +311,5 @@ fn rights(found: &Found) -> Section {
             }
         }
     }
-    let refused = found.on_demand.iter().flatten().filter(|(_, may)| !may).map(|(right, _)| right.namespace.as_str());
-    for namespace in refused.collect::<BTreeSet<_>>() {
-        section.warns(
-            format!("bursts on demand in {namespace}"),
-            "the agent may not run commands in pods there, and so cannot read the queues: they stay asleep",
-            format!("bursting.onDemandNamespaces of the chart has to name {namespace}"),
-        );
-    }
     section
 }

@@ -69,8 +69,6 @@ pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
     let scope = scope(&client, namespace, pods).await;
     let needed = scope.as_ref().map(|scope| rights::needed(scope, namespace)).unwrap_or_default();
     let rights = allowed(&client, namespace, pods, needed).await;
-    let needed = on_demand(roots.as_ref().ok().map(Vec::as_slice).unwrap_or_default());
-    let on_demand = allowed(&client, namespace, pods, needed).await;
     Ok(Found {
         now,
         namespace: namespace.clone(),
@@ -83,7 +81,6 @@ pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
         federation,
         scope,
         rights,
-        on_demand,
         card,
         services,
         slices,
@@ -112,7 +109,6 @@ fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>
         federation: unseen(),
         scope: unseen(),
         rights: unseen(),
-        on_demand: unseen(),
         card: unseen(),
         services: unseen(),
         slices: unseen(),
@@ -174,14 +170,6 @@ async fn namespaces(client: &Client) -> Seen<BTreeSet<String>> {
 /// Where agents work: of the configuration that their pods mount. Without pods of theirs nothing is known.
 async fn scope(client: &Client, namespace: &str, agents: &[Pod]) -> Seen<Scope> {
     Ok(Scope::of(&configuration::of(client, namespace, agents).await?, namespace))
-}
-
-/// What is needed to read the queues of MiniClusters whose bursts run on demand.
-fn on_demand(roots: &[MiniCluster]) -> Vec<Right> {
-    let asks =
-        |root: &&MiniCluster| root.spec.flux.bursting.clusters.iter().any(|cluster| cluster.on_demand().is_some());
-    let namespaces: BTreeSet<String> = roots.iter().filter(asks).filter_map(ResourceExt::namespace).collect();
-    namespaces.iter().flat_map(|namespace| rights::on_demand(namespace)).collect()
 }
 
 /// Which of these the agents' service account may do. Asking writes nothing: the API server stores no reviews.

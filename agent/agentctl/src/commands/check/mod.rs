@@ -69,8 +69,6 @@ pub(crate) struct Found {
     pub scope: Seen<Scope>,
     /// What the agents may do, of what they need; none: no pod is theirs.
     pub rights: Seen<Vec<(Right, bool)>>,
-    /// The same of what bursts on demand need.
-    pub on_demand: Seen<Vec<(Right, bool)>>,
     /// What the cluster says of itself; `None`: nothing.
     pub card: Seen<Option<ClusterCard>>,
     /// Services of the agent's namespace.

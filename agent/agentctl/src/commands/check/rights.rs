@@ -85,19 +85,6 @@ pub(super) fn needed(scope: &Scope, own: &str) -> Vec<Right> {
     rights
 }
 
-/// What the queue of a lead broker is read with, in the namespace of a MiniCluster with bursts on demand.
-pub(super) fn on_demand(namespace: &str) -> Vec<Right> {
-    let right = |verb: &str| Right {
-        verb: verb.to_owned(),
-        group: String::new(),
-        resource: "pods".to_owned(),
-        subresource: "exec".to_owned(),
-        name: String::new(),
-        namespace: namespace.to_owned(),
-    };
-    ["get", "create"].map(right).to_vec()
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {

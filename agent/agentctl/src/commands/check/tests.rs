@@ -96,7 +96,6 @@ fn well() -> Found {
         }),
         rights: Ok(rights::needed(&scope, "tributary-system").into_iter().map(|right| (right, true)).collect()),
         scope: Ok(scope),
-        on_demand: Ok(rights::on_demand("flux").into_iter().map(|right| (right, true)).collect()),
         card: Ok(Some(card)),
         services: Ok(vec![
             of(json!({"metadata": {"name": "tributary-federation"}, "spec": {"type": "NodePort",
@@ -273,9 +272,6 @@ fn every_trouble_has_a_line_and_a_hint() {
             let needed = rights::needed(&scope, &found.namespace).into_iter();
             found.rights = Ok(needed.map(|right| (right.clone(), right.namespace != "teaching")).collect());
             found.scope = Ok(scope);
-        }),
-        ("a queue cannot be read", true, |found| {
-            found.on_demand.as_mut().unwrap().iter_mut().for_each(|(_, allowed)| *allowed = false);
         }),
         ("the configuration cannot be read", true, |found| found.scope = Err("configmaps is forbidden".into())),
         ("nobody converts", false, |found| mini_clusters(found).spec.conversion = None),

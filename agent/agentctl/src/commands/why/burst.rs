@@ -137,8 +137,9 @@ fn wanted(view: &View<'_>) -> Verdict {
         return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
     if let Some(said) = find(&view.status.conditions, condition::DEMAND).filter(|said| said.status == "Unknown") {
-        let hint = "the agent reads the queue in the lead's pod: bursting.onDemandNamespaces of its chart has to name the \
-                    namespace; until it can, the burst stays as it is";
+        let hint = "a program beside the lead broker tells the agent of the queue, at port 8052 of the lead's pod: it starts \
+                    with the instance (`agentctl restart`), needs a Python that knows Flux, and the agent must reach it; \
+                    until the queue is heard of, the burst stays as it is";
         return Verdict::unmet(said.reason.clone(), said.message.clone(), hint);
     }
     if view.status.held == Some(BurstHold::NoDemand) {

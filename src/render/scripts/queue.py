@@ -1,0 +1,185 @@
+# Tells the agent of this cluster what the queue asks for, as soon as that changes. The start script of the lead runs it
+# beside the broker: `flux python queue.py PORT CONFIGROOT`. It decides nothing.
+#
+# Who connects says a version and a nonce, and gets the same. Then it shows that it knows the certificate of the
+# instance, by a code (HMAC) over both nonces, and hears frames: kind, length and text, and a code over these, the nonces
+# and the number of the frame.
+#
+# Each listener has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not
+# asked.
+import errno
+import glob
+import hashlib
+import hmac
+import json
+import os
+import socket
+import socketserver
+import stat
+import struct
+import sys
+import time
+
+VERSION = 1
+ALIVE, PICTURE, TROUBLE = 0, 1, 2
+MOST, KINDS, RECENT = 2000, 500, 20
+# Seconds: in which a listener shows who it is, between two looks without news, between two signs of life, in which
+# events are one, between two attempts.
+INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 2
+
+
+def look(handle):
+    """What the queue asks for, as JSON.
+
+    The attributes and states are those of flux-core's job-list (RFC 43, RFC 21); "up" is what its scheduler may use:
+    ranks that are online and not drained. Jobs of all users count, and jobs that ask for the same are told once, with
+    their number.
+    """
+    import flux
+    import flux.job
+    from flux.idset import IDset
+    from flux.resource import resource_list
+
+    sched, inactive, anybody = 8, 64, flux.constants.FLUX_USERID_UNKNOWN
+    resources = resource_list(handle).get()
+    busy, used = IDset(resources.allocated.ranks), []
+    for entry in resources.allocated.to_dict()["execution"]["R_lite"]:
+        used.append([entry["rank"], IDset(entry["children"]["core"]).count()])
+    # A job that came and went between two looks was there all the same.
+    since = time.time() - RECENT
+    for job in flux.job.job_list(handle, MOST, ["ranks"], anybody, states=inactive, since=since).get_jobs():
+        if job.get("ranks"):
+            busy.add(job["ranks"])
+    waiting = flux.job.job_list(handle, MOST, ["urgency", "queue"], anybody, states=sched).get_jobs()
+    # A queue that is stopped starts nothing, wherever. The one that has no name is asked for without one.
+    started = {}
+    for name in {job.get("queue") for job in waiting}:
+        try:
+            started[name] = handle.rpc("job-manager.queue-status", {"name": name} if name else {}).get()["start"]
+        except (OSError, KeyError):
+            started[name] = True
+    waiting = [job["id"] for job in waiting if started[job.get("queue")] and job["urgency"] > 0]
+    pending = {}
+    for found in flux.job.JobKVSLookup(handle, waiting, ["jobspec"]).data() if waiting else []:
+        spec = found.get("jobspec") or {}
+        system = spec.get("attributes", {}).get("system", {})
+        burstable = system.get("burstable", False)
+        if isinstance(burstable, str):
+            burstable = burstable.lower() not in ("", "0", "false", "no")
+        asks = {"burstable": bool(burstable), "resources": spec.get("resources")}
+        asks["constraints"] = system.get("constraints")
+        kind = json.dumps(asks, sort_keys=True)
+        if kind in pending or len(pending) < KINDS:
+            pending.setdefault(kind, {"count": 0, **asks})["count"] += 1
+    up, pending = str(resources.up.ranks), list(pending.values())
+    return json.dumps({"up": up, "busy": str(busy), "used": used, "pending": pending})
+
+
+def news(journal, seconds):
+    """Whether something happens to a job within that time."""
+    try:
+        journal.wait_for(seconds).get()
+    except OSError as error:
+        if error.errno != errno.ETIMEDOUT:
+            raise
+        return False
+    journal.reset()
+    return True
+
+
+def follow(configroot):
+    """What is to be said of one broker, as long as it lives."""
+    import flux
+
+    sockets = [path for path in glob.glob(configroot + "/run/flux/local*") if stat.S_ISSOCK(os.stat(path).st_mode)]
+    if not sockets:
+        raise OSError("the broker of this pod has no socket yet")
+    handle = flux.Flux("local://" + sockets[0])
+    journal = handle.rpc("job-manager.events-journal", {"full": False}, flags=flux.constants.FLUX_RPC_STREAMING)
+    said = None
+    while True:
+        began = time.monotonic()
+        picture = look(handle)
+        if picture != said:
+            said = picture
+            yield PICTURE, picture
+        # A long queue is not looked at all the time.
+        rest = max(SETTLE, min(EVERY, 4 * (time.monotonic() - began)))
+        end = time.monotonic() + EVERY
+        while time.monotonic() < end:
+            if news(journal, SIGN):
+                end = time.monotonic() + rest
+                while time.monotonic() < end:
+                    news(journal, end - time.monotonic())
+            else:
+                yield ALIVE, ""
+
+
+def tell(configroot):
+    """What there is to say, for ever."""
+    while True:
+        try:
+            yield from follow(configroot)
+        except Exception as error:
+            yield TROUBLE, str(error) or repr(error)
+        time.sleep(AGAIN)
+
+
+def key(configroot):
+    """What both sides make of the secret key of the certificate."""
+    with open(configroot + "/curve/curve.cert") as certificate:
+        pairs = [[part.strip(' \t\n"') for part in line.split("=", 1)] for line in certificate if "=" in line]
+    return hmac.new(dict(pairs)["secret-key"].encode(), b"tributary: queue, version 1", hashlib.sha256).digest()
+
+
+class Listener(socketserver.BaseRequestHandler):
+    def receive(self, count, end):
+        received = b""
+        while len(received) < count:
+            self.request.settimeout(max(end - time.monotonic(), 0.001))
+            more = self.request.recv(count - len(received))
+            if not more:
+                raise OSError("it hung up")
+            received += more
+        return received
+
+    def handle(self):
+        # The port is the program's, which may be started again while somebody listens.
+        self.server.socket.close()
+        configroot, end = self.server.configroot, time.monotonic() + INTRODUCTION
+        secret, ours = key(configroot), os.urandom(32)
+        hello = self.receive(33, end)
+        self.request.sendall(bytes([VERSION]) + ours)
+
+        def code(side, text):
+            return hmac.new(secret, side + hello[1:] + ours + text, hashlib.sha256).digest()
+
+        if hello[0] != VERSION or not hmac.compare_digest(self.receive(32, end), code(b"agent", b"")):
+            return
+        self.request.settimeout(INTRODUCTION)
+        for number, (kind, text) in enumerate(tell(configroot)):
+            frame = struct.pack(">BI", kind, len(text.encode())) + text.encode()
+            self.request.sendall(frame + code(b"queue", struct.pack(">Q", number) + frame))
+
+
+class Program(socketserver.ForkingMixIn, socketserver.TCPServer):
+    allow_reuse_address = True
+    request_queue_size = 16
+
+    def __init__(self, port, configroot):
+        self.configroot = configroot
+        both = socket.has_dualstack_ipv6() if hasattr(socket, "has_dualstack_ipv6") else False
+        self.address_family = socket.AF_INET6 if both else socket.AF_INET
+        super().__init__(("", port), Listener)
+
+    def server_bind(self):
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
+
+    def handle_error(self, request, client_address):
+        """Whoever hangs up, or does not know the certificate, is nothing to speak of."""
+
+
+if __name__ == "__main__":
+    Program(int(sys.argv[1]), sys.argv[2]).serve_forever()

@@ -1,0 +1,217 @@
+//! The program beside the lead broker that tells of the queue, with something in the place of Flux's own bindings.
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tributary::bursting::root::demand::hear::{Frame, Frames, PURPOSE};
+use tributary::tunnel::ends::handshake::Key;
+
+use super::pod::Pod;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/render/scripts/queue.py");
+
+/// Flux as far as the program knows it: `jobs` is how many wait, and an event comes when it changes.
+const FLUX: &str = r#"
+import errno, os, sys, time, types
+
+ROOT = os.environ["ROOT"]
+def read():
+    with open(ROOT + "/jobs") as jobs:
+        return jobs.read()
+
+class Future:
+    def __init__(self, value=None):
+        self.value, self.seen = value, read()
+    def wait_for(self, seconds):
+        end = time.monotonic() + seconds
+        while read() == self.seen:
+            if time.monotonic() > end:
+                raise OSError(errno.ETIMEDOUT, "timed out")
+            time.sleep(0.01)
+        return self
+    def get(self):
+        return self.value
+    def reset(self):
+        self.seen = read()
+    def get_jobs(self):
+        return self.value
+
+class Flux:
+    def __init__(self, uri):
+        assert uri == "local://" + ROOT + "/run/flux/local"
+    def rpc(self, topic, payload=None, **more):
+        if read() == "gone":
+            raise OSError(errno.ECONNREFUSED, "the broker is gone")
+        return Future({"start": True} if topic.endswith("queue-status") else None)
+
+class IDset:
+    def __init__(self, text):
+        self.text = str(text)
+    def __str__(self):
+        return self.text
+
+def job_list(handle, most, attributes, userid, states=0, since=0):
+    count = int(read()) if states == 8 else 0
+    return Future([{"id": number, "urgency": 16, "queue": "west"} for number in range(count)])
+
+class Lookup:
+    def __init__(self, handle, ids, keys):
+        self.ids = ids
+    def data(self):
+        slot = {"type": "slot", "count": 1, "with": [{"type": "core", "count": 1}]}
+        return [{"jobspec": {"resources": [slot], "attributes": {"system": {"burstable": "1"}}}} for _ in self.ids]
+
+def module(name, **values):
+    made = types.ModuleType(name)
+    made.__dict__.update(values)
+    sys.modules[name] = made
+    return made
+
+class Resources:
+    ranks = "0-1"
+    def to_dict(self):
+        return {"execution": {"R_lite": []}}
+
+class Both:
+    up, allocated = Resources(), Resources()
+
+constants = types.SimpleNamespace(FLUX_USERID_UNKNOWN=-1, FLUX_RPC_STREAMING=4)
+job = module("flux.job", job_list=job_list, JobKVSLookup=Lookup)
+module("flux.idset", IDset=IDset)
+module("flux.resource", resource_list=lambda handle: Future(Both()))
+"#;
+
+struct Program(Child);
+
+impl Program {
+    fn start(root: &Path, port: u16) -> Self {
+        let mut command = Command::new("python3");
+        command.arg(PROGRAM).arg(port.to_string()).arg(root).env("ROOT", root).env("PYTHONPATH", root.join("python"));
+        Self(command.stdin(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn connect(port: u16, letter: &str) -> Frames<TcpStream> {
+    let key = Key::of_certificate(&format!("secret-key = \"{}\"", letter.repeat(40)), PURPOSE).unwrap();
+    let tried = async {
+        loop {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)).await {
+                return Frames::begin(stream, &key).await.unwrap();
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(20), tried).await.unwrap()
+}
+
+/// What it says next that is new.
+async fn next(frames: &mut Frames<TcpStream>) -> Frame {
+    loop {
+        match frames.next().await.unwrap() {
+            Frame::Alive => {}
+            frame => return frame,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_knows_the_certificate_hears_of_the_queue_and_nobody_else_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    for directory in ["python/flux", "run/flux", "curve"] {
+        std::fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    let says = |jobs: &str| {
+        std::fs::write(root.join("next"), jobs).unwrap();
+        std::fs::rename(root.join("next"), root.join("jobs")).unwrap();
+    };
+    says("0");
+    std::fs::write(root.join("python/flux/__init__.py"), FLUX).unwrap();
+    let curve = format!(
+        "metadata\n    name = \"a=b\"\ncurve\n    public-key = \"x\"\n    secret-key = \"{}\"\n",
+        "a".repeat(40)
+    );
+    std::fs::write(root.join("curve/curve.cert"), curve).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut program = Program::start(root, port);
+
+    let mut agent = connect(port, "a").await;
+    let Frame::Trouble(why) = next(&mut agent).await else { panic!("there is no broker") };
+    assert_eq!(why, "the broker of this pod has no socket yet");
+    let _socket = UnixListener::bind(root.join("run/flux/local")).unwrap();
+    let quiet = r#"{"up": "0-1", "busy": "0-1", "used": [], "pending": []}"#;
+    assert_eq!(next(&mut agent).await, Frame::Picture(quiet.to_owned()));
+    says("3");
+    let Frame::Picture(busy) = timeout(Duration::from_secs(2), next(&mut agent)).await.unwrap() else { panic!("jobs") };
+    assert!(busy.contains(r#""pending": [{"count": 3, "burstable": true, "#), "{busy}");
+
+    let stranger = connect(port, "b").await.next().await;
+    assert!(stranger.unwrap_err().to_string().contains("another certificate"));
+    // A stranger that says nothing holds up nobody.
+    let _silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+
+    // It is started again while somebody listens.
+    program.0.kill().unwrap();
+    program.0.wait().unwrap();
+    let _next = Program::start(root, port);
+    assert_eq!(next(&mut connect(port, "a").await).await, Frame::Picture(busy));
+    says("gone");
+    while !matches!(next(&mut agent).await, Frame::Trouble(why) if why.contains("gone")) {}
+}
+
+const ROOT: &str =
+    "  size: 2\n  containers: [{cores: 1, command: hostname}]\n  flux: {bursting: {clusters: [{size: 1, cores: 1}]}}\n";
+
+/// A broker that goes on. Of Python, whether it knows Flux; the program ends at once.
+const BROKER: &str = r#"
+case "$*" in
+start*) touch $ROOT/up; while [[ ! -e $ROOT/over ]]; do sleep 0.1; done ;;
+"python -c"*) exit "$(cat $ROOT/python)" ;;
+python*) echo told >>$ROOT/told ;;
+esac
+exit 0
+"#;
+
+fn pod(index: u32, python: &str) -> Pod {
+    let pod = Pod::new(ROOT, index);
+    pod.behave(BROKER);
+    pod.write("python", python);
+    pod.init();
+    pod
+}
+
+#[test]
+fn the_lead_keeps_the_program_running_and_goes_on_where_no_python_knows_flux() {
+    let lead = pod(0, "0");
+    let mut running = lead.start("wait-0.sh");
+    lead.until("told", "told\ntold\n");
+    lead.write("over", "");
+    running.terminate();
+    assert_eq!(lead.calls_of_queue()[1], "flux python /flux_operator/queue.py 8052 /mnt/flux/config");
+
+    let without = pod(0, "1");
+    let mut running = without.start("wait-0.sh");
+    without.until("output", "No Python here knows Flux (import flux)");
+    without.until("up", "");
+    without.write("over", "");
+    running.terminate();
+    assert_eq!(without.calls_of_queue().len(), 1);
+
+    let follower = pod(1, "0");
+    let mut running = follower.start("wait-0.sh");
+    follower.until("up", "");
+    follower.write("over", "");
+    running.terminate();
+    assert_eq!(follower.calls_of_queue(), [""; 0]);
+}

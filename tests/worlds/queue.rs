@@ -1,0 +1,94 @@
+//! What the programs beside lead brokers tell the agents of their clusters.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+use futures::future::{self, BoxFuture};
+use k8s_openapi::api::core::v1::Secret;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tributary::bursting::root::demand::hear::{Connect, Lead, Stream};
+use tributary_cluster::testing::ApiServer;
+use tributary_tests::queue::tell;
+
+/// How whoever is asked instead of the program answers; none: it is the program.
+pub type Lie = fn(&Lead) -> Option<Answer>;
+
+/// What the lead brokers of a cluster say of their queues. Cloning shares it.
+#[derive(Clone)]
+pub struct Queue {
+    pictures: watch::Sender<String>,
+    lie: Arc<Mutex<Lie>>,
+}
+
+/// How a connection goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub enum Answer {
+    /// Nobody takes it.
+    Nobody,
+    /// Nobody says whether it is taken.
+    Nowhere,
+    /// It is taken, and nothing is said.
+    Silence,
+    /// It is taken by somebody with another certificate.
+    Stranger,
+    /// What is said is no picture of a queue.
+    Nonsense,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let queue = Self { pictures: watch::Sender::default(), lie: Arc::new(Mutex::new(|_| None)) };
+        queue.says("", 0);
+        queue
+    }
+}
+
+impl Queue {
+    /// On which ranks jobs run, and how many more wait that may run on brokers which are not there yet.
+    pub fn says(&self, busy: &str, pending: u32) {
+        let slot = json!({"type": "slot", "count": 1, "with": [{"type": "core", "count": 1}]});
+        let job = json!({"count": pending, "burstable": true, "resources": [slot], "constraints": Value::Null});
+        let answer = json!({"up": "0-1", "busy": busy, "used": [], "pending": [job]});
+        self.pictures.send_replace(answer.to_string());
+    }
+
+    /// From now on, others answer in the place of some programs.
+    pub fn lies(&self, lie: Lie) {
+        *self.lie.lock().unwrap() = lie;
+    }
+}
+
+/// How the agents of a cluster reach the programs.
+pub struct Ways {
+    pub queue: Queue,
+    pub server: ApiServer,
+}
+
+impl Connect for Ways {
+    fn connect<'a>(&'a self, lead: &'a Lead) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        let secret = self.server.get::<Secret>(&lead.namespace, &lead.secret).and_then(|secret| secret.data);
+        let certificate = secret.and_then(|mut data| data.remove("curve.cert")).map(|bytes| bytes.0);
+        let mut certificate = String::from_utf8(certificate.unwrap_or_default()).unwrap();
+        let mut pictures = self.queue.pictures.subscribe();
+        let (near, far) = tokio::io::duplex(1 << 16);
+        let lie = self.queue.lie.lock().unwrap()(lead);
+        match lie {
+            None => {}
+            Some(Answer::Nobody) => return future::err(io::ErrorKind::ConnectionRefused.into()).boxed(),
+            Some(Answer::Nowhere) => return future::pending().boxed(),
+            Some(Answer::Silence) => {
+                tokio::spawn(async move {
+                    let _far = far;
+                    future::pending::<()>().await;
+                });
+                return future::ok(Box::new(near) as Box<dyn Stream>).boxed();
+            }
+            Some(Answer::Stranger) => certificate = format!("secret-key = \"{}\"", "x".repeat(40)),
+            Some(Answer::Nonsense) => pictures = watch::Sender::new("secret-key".to_owned()).subscribe(),
+        }
+        tokio::spawn(async move { tell(far, &certificate, pictures).await });
+        future::ok(Box::new(near) as Box<dyn Stream>).boxed()
+    }
+}
