@@ -106,6 +106,14 @@ impl<N: Fn() + Send + Sync> Ear<N> {
         if self.clock.mono().saturating_since(well) < PATIENCE {
             return;
         }
+        let trouble = match self.lead.simulated {
+            // Its address leads nowhere, or to somebody else.
+            true => {
+                let pod = &self.lead.pod;
+                ("NotCheckable", format!("the node of pod {pod} is simulated (kwok): nobody tells of a queue there"))
+            }
+            false => trouble,
+        };
         let before = lock(&self.heard).trouble.replace((trouble.clone(), self.clock.wall()));
         if before.is_none_or(|(before, _)| before != trouble) {
             (self.news)();
@@ -132,13 +140,7 @@ impl<N: Fn() + Send + Sync> Ear<N> {
     }
 
     fn not_reached(&self, error: &io::Error) -> Trouble {
-        let (place, pod) = (self.place(), &self.lead.pod);
-        if self.lead.simulated {
-            return (
-                "NotCheckable",
-                format!("the node of pod {pod} is simulated (kwok): nobody tells of a queue there"),
-            );
-        }
+        let place = self.place();
         let text = match error.kind() {
             io::ErrorKind::ConnectionRefused => format!(
                 "nobody at {place} tells of the queue: an instance that an older version has started does so from its next \
