@@ -63,15 +63,27 @@ pub struct Spent {
     pub seconds: i64,
     /// Brokers times seconds, until `since`.
     pub broker_seconds: i64,
+    /// Thousandths of their cores times seconds, until `since`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub milli_core_seconds: i64,
+    /// Their GPUs times seconds, until `since`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gpu_seconds: i64,
     /// What they cost, until `since`.
     #[serde(skip_serializing_if = "is_default")]
     pub cost: Money,
     /// How many there are since then.
     pub brokers: u32,
+    /// Thousandths of the cores of all of them, as they are requested.
+    #[serde(skip_serializing_if = "is_default")]
+    pub milli_cores: u64,
+    /// The GPUs of all of them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub gpus: u64,
     /// What they cost in an hour.
     #[serde(skip_serializing_if = "is_default")]
     pub hourly: Money,
-    /// When one of the two last changed. Unset: there never were any.
+    /// When one of these last changed. Unset: there never were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
     /// The value of `budget.renewal` that these sums are of.
@@ -84,6 +96,10 @@ pub struct Spent {
 pub struct Usage {
     /// How many brokers there are.
     pub brokers: u32,
+    /// Thousandths of the cores of all of them.
+    pub milli_cores: u64,
+    /// The GPUs of all of them.
+    pub gpus: u64,
     /// What they cost in an hour.
     pub hourly: Money,
 }
@@ -92,6 +108,8 @@ impl Sum for Usage {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), |sum, one| Self {
             brokers: sum.brokers.saturating_add(one.brokers),
+            milli_cores: sum.milli_cores.saturating_add(one.milli_cores),
+            gpus: sum.gpus.saturating_add(one.gpus),
             hourly: sum.hourly.plus(one.hourly),
         })
     }
@@ -100,7 +118,7 @@ impl Sum for Usage {
 impl Spent {
     /// What is used since `since`.
     pub fn usage(&self) -> Usage {
-        Usage { brokers: self.brokers, hourly: self.hourly }
+        Usage { brokers: self.brokers, milli_cores: self.milli_cores, gpus: self.gpus, hourly: self.hourly }
     }
 
     /// The record from now on: as it is, unless what is used changed or the budget was renewed.
@@ -115,18 +133,38 @@ impl Spent {
         }
         let sums = if renewed { Self::default() } else { self.until(now) };
         let since = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        let Usage { brokers, hourly } = usage;
-        Self { brokers, hourly, since: Some(Time(since)), renewal: renewal.map(str::to_owned), ..sums }
+        let Usage { brokers, milli_cores, gpus, hourly } = usage;
+        Self {
+            brokers,
+            milli_cores,
+            gpus,
+            hourly,
+            since: Some(Time(since)),
+            renewal: renewal.map(str::to_owned),
+            ..sums
+        }
+    }
+
+    /// Takes in the sums of another record, which is over.
+    pub fn add(&mut self, other: &Self) {
+        self.seconds = self.seconds.saturating_add(other.seconds);
+        self.broker_seconds = self.broker_seconds.saturating_add(other.broker_seconds);
+        self.milli_core_seconds = self.milli_core_seconds.saturating_add(other.milli_core_seconds);
+        self.gpu_seconds = self.gpu_seconds.saturating_add(other.gpu_seconds);
+        self.cost = self.cost.plus(other.cost);
     }
 
     /// With what was used until `now`.
     #[must_use]
-    pub(crate) fn until(&self, now: Timestamp) -> Self {
+    pub fn until(&self, now: Timestamp) -> Self {
         let Some(Time(since)) = self.since.clone().filter(|_| self.brokers > 0) else { return self.clone() };
         let seconds = (now.as_second() - since.as_second()).max(0);
+        let times = |amount: u64| seconds.saturating_mul(i64::try_from(amount).unwrap_or(i64::MAX));
         Self {
             seconds: self.seconds.saturating_add(seconds),
-            broker_seconds: self.broker_seconds.saturating_add(seconds.saturating_mul(self.brokers.into())),
+            broker_seconds: self.broker_seconds.saturating_add(times(self.brokers.into())),
+            milli_core_seconds: self.milli_core_seconds.saturating_add(times(self.milli_cores)),
+            gpu_seconds: self.gpu_seconds.saturating_add(times(self.gpus)),
             cost: self.cost.plus(self.hourly.for_seconds(seconds.unsigned_abs())),
             since: Some(Time(now.max(since))),
             ..self.clone()
@@ -141,7 +179,8 @@ mod tests {
     use super::*;
 
     fn of(brokers: u32) -> Usage {
-        Usage { brokers, hourly: Money::of_millionths(u64::from(brokers) * 3_600_000) }
+        let all = u64::from(brokers);
+        Usage { brokers, milli_cores: all * 1_500, gpus: all * 2, hourly: Money::of_millionths(all * 3_600_000) }
     }
 
     fn at(millis: i64) -> Timestamp {
@@ -158,6 +197,7 @@ mod tests {
         let five = three.on(of(5), None, at(11_000));
         let gone = five.on(of(0), None, at(21_000));
         assert_eq!((gone.seconds, gone.broker_seconds, gone.brokers), (20, 80, 0));
+        assert_eq!((gone.milli_core_seconds, gone.gpu_seconds, gone.milli_cores, gone.gpus), (120_000, 160, 0, 0));
         assert_eq!((gone.cost.to_string(), gone.hourly), ("0.08".into(), Money::default()));
         let dearer = Usage { hourly: Money::of_millionths(7_200_000_000), ..of(5) };
         assert_eq!(five.on(dearer, None, at(16_000)).until(at(17_000)).cost.to_string(), "2.055");

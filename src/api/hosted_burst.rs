@@ -5,6 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::budget::Spent;
 use super::burst::{default_drain, default_lease};
 use super::duration::Lasting;
 use super::labels;
@@ -269,6 +270,9 @@ pub struct HostedBurstStatus {
     /// How the images were pulled ahead, if the root asked for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmUp>,
+    /// How much of this cluster it used, from its admission until nothing of it is left, on this cluster's clock.
+    #[serde(skip_serializing_if = "is_default")]
+    pub spent: Spent,
     /// `Admitted`, `Credential`, `Leased`, `Ready`; `Warm`: whether the images were pulled ahead, with the time that took, if
     /// the root asked for that; `Preflight`: whether brokers will be able to join, as far as was found
     /// out; and `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes.

@@ -107,6 +107,9 @@ pub const GPU_RESOURCE: &str = "tributary.dev/gpu-resource";
 pub const EVICTIONS: &str = "tributary.dev/evictions";
 /// Label of a MiniCluster: name of the FluxJob it was made for.
 pub const FLUX_JOB: &str = "tributary.dev/fluxjob";
+/// Label that a person, or an admission policy, sets on a MiniCluster or a FluxJob: who uses it, for the records of what was
+/// used. Its Bursts and hosted objects have it as well. Nothing is decided by it.
+pub const USER: &str = "tributary.dev/user";
 
 /// Annotation that a person sets on the Secret of a cluster's own authority, to any new value: replace the authority.
 pub const ROTATE: &str = "tributary.dev/rotate";
@@ -140,6 +143,8 @@ pub mod role {
     pub const SERVICES: &str = "services";
     /// A Service in front of a container's ports.
     pub const PORTS: &str = "ports";
+    /// A record of what was used.
+    pub const USAGE: &str = "usage";
 }
 
 /// Field managers of server-side apply: one per controller, so that their fields never mix.
@@ -160,6 +165,8 @@ pub mod manager {
     pub const TRUST: &str = "tributary-trust";
     /// Writes the status of FluxSetups and FluxJobs, and makes the MiniClusters of FluxJobs.
     pub const QUEUE: &str = "tributary-queue";
+    /// Writes the records of what was used.
+    pub const USAGE: &str = "tributary-usage";
     /// Says in the status of objects that cannot be read why.
     pub const UNREADABLE: &str = "tributary-unreadable";
     /// Says in the definition of MiniClusters who converts them.

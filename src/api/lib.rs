@@ -18,6 +18,7 @@ pub mod node_group;
 pub mod peer;
 pub mod schema;
 pub mod selector;
+pub mod usage;
 pub mod v1alpha1;
 
 pub use self::crd::{SPECS, crds};

@@ -43,6 +43,7 @@ use super::sync_store::SyncStore;
 use super::timing::{RESOLVE_AGAIN, Times};
 use super::tunnels::Tunnels;
 use super::turns::Pace;
+use super::usage::Records;
 use super::watch::{Caches, WatchedNode};
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
@@ -81,6 +82,8 @@ pub struct BurstingConfig {
     pub steps: StepTimes,
     /// How long bursts outlive the contact between root and provider.
     pub times: Times,
+    /// How many days records of what was used are kept.
+    pub usage_days: u32,
     /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
     pub address: Option<IpAddr>,
     /// What FluxSetups leave for bursts of peers.
@@ -98,6 +101,7 @@ pub struct Bursting {
     provider: Arc<Provider>,
     lost_pods: Arc<LostPods>,
     peer_status: Arc<PeerStatuses>,
+    records: Arc<Records>,
     specs: watch::Sender<BTreeMap<PeerName, PeerSpec>>,
     _subscriptions: Vec<Subscription>,
 }
@@ -118,6 +122,7 @@ impl Bursting {
             traces,
             steps,
             times,
+            usage_days,
             address,
             grants,
             leads,
@@ -154,10 +159,12 @@ impl Bursting {
         subscriptions.extend(provider.feed());
         let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone()));
         subscriptions.extend(peer_status.feed());
+        let records = Arc::new(Records::new(shared.clone(), root.clone(), usage_days));
+        subscriptions.extend(records.feed());
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
         let _subscriptions = subscriptions;
-        let bursting = Self { shared, root, provider, lost_pods, peer_status, specs, _subscriptions };
+        let bursting = Self { shared, root, provider, lost_pods, peer_status, records, specs, _subscriptions };
         (Arc::new(bursting), watches)
     }
 
@@ -199,6 +206,7 @@ impl Bursting {
             engine::worked(&*self.root),
             engine::worked(&*self.provider),
             engine::worked(&*self.peer_status),
+            engine::worked(&*self.records),
             engine::worked(&*self.root.looker),
             engine::worked(&*self.lost_pods),
         ]
@@ -261,6 +269,7 @@ impl Bursting {
         publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
         self.begin(requests, handover.before());
         self.peer_status.mark_all();
+        self.records.begin();
         self.lost_pods.begin();
         let pumps = async {
             tokio::select! {
@@ -274,6 +283,7 @@ impl Bursting {
             engine::run(self.root.clone(), stop.clone()),
             engine::run(self.provider.clone(), stop.clone()),
             engine::run(self.peer_status.clone(), stop.clone()),
+            engine::run(self.records.clone(), stop.clone()),
             engine::run(self.root.looker.clone(), stop.clone()),
             engine::run(self.lost_pods.clone(), stop.clone()),
             pumps,

@@ -36,6 +36,7 @@ pub mod template;
 pub mod timing;
 pub(crate) mod tunnels;
 pub(crate) mod turns;
+mod usage;
 pub mod watch;
 mod write_cache;
 

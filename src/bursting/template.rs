@@ -13,11 +13,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSecurityContext, Toleration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tributary_api::budget::Usage;
 use tributary_api::minicluster::{
     BurstCluster, Container, ContainerVolume, FluxContainer, FluxScheduler, FluxSpec, LoggingSpec, MiniClusterSpec,
     PodSpec, ResourceList, ResourceRequirements,
 };
 use tributary_api::schema::is_default;
+use tributary_contract::Price;
 use tributary_render::quantity::milli;
 use tributary_render::{gpus as accelerators, rank_map};
 
@@ -81,6 +83,13 @@ impl Charge {
             memory,
             ephemeral_storage,
         }
+    }
+
+    /// What so many brokers use, at a price.
+    pub(crate) fn usage(&self, brokers: u32, price: Price) -> Usage {
+        let all = |amount: u32| u64::from(brokers) * u64::from(amount);
+        let hourly = price.hourly(brokers, self.milli_cores, self.node_gpus);
+        Usage { brokers, milli_cores: all(self.milli_cores), gpus: all(self.node_gpus), hourly }
     }
 
     /// What each broker takes of a node.

@@ -19,14 +19,19 @@ pub struct BurstingConfig {
     /// that counts as a release. For roots: how long an offer stays with a peer that was lost before it was given the
     /// certificate. Default 30.
     pub grace_seconds: u32,
+    /// Days for which records of what bursts used are kept, 1 to 400. Default 90.
+    pub usage_days: u32,
 }
+
+/// Each day is an object of up to 300 kB.
+const MOST_USAGE_DAYS: u32 = 400;
 
 /// Losses are noticed after 5 s: a shorter lease would end before anybody could say so.
 const SHORTEST_LEASE: u32 = 10;
 
 impl Default for BurstingConfig {
     fn default() -> Self {
-        Self { lease_seconds: 300, drain_seconds: 60, grace_seconds: 30 }
+        Self { lease_seconds: 300, drain_seconds: 60, grace_seconds: 30, usage_days: 90 }
     }
 }
 
@@ -41,7 +46,7 @@ impl BurstingConfig {
     }
 
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
-        let Self { lease_seconds, drain_seconds, grace_seconds } = *self;
+        let Self { lease_seconds, drain_seconds, grace_seconds, usage_days } = *self;
         let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
         if !(SHORTEST_LEASE..=Self::LONGEST).contains(&lease_seconds) {
             let reason = format!("{lease_seconds} is not between {SHORTEST_LEASE} s and {} s", Self::LONGEST);
@@ -57,6 +62,10 @@ impl BurstingConfig {
                  grace period would evict bursts over a blip"
             );
             return rejected("bursting.grace_seconds", reason);
+        }
+        if !(1..=MOST_USAGE_DAYS).contains(&usage_days) {
+            let reason = format!("{usage_days} is not between 1 day and {MOST_USAGE_DAYS} days");
+            return rejected("bursting.usage_days", reason);
         }
         Ok(())
     }

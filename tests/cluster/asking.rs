@@ -32,6 +32,7 @@ pub(crate) async fn every_document(federation: &Federation, namespace: &str, roo
         ("Check", "check"),
         ("MigrationCheck", "migrate check"),
         ("TokenList", "token list"),
+        ("Usage", "usage"),
         ("Version", "version"),
     ];
     for (kind, command) in commands {

@@ -25,6 +25,7 @@ use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::labels::{self, condition};
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
+use tributary::api::usage::DayOfUse;
 use tributary::api::v1alpha1;
 use tributary::bursting::provider::materialize::{egress_name, slice_names};
 use tributary_sandbox::{ADMIN, AuditLog, Cluster, Group, Options, Sandbox};
@@ -72,6 +73,10 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
             }
             "kubectl" => {
                 if words.contains(&"apply") {
+                    // A record of usage that is too old by now.
+                    let old = DayOfUse::empty("2020-02-29".parse().unwrap()).to_config_map(SYSTEM, "west");
+                    let maps = Api::<ConfigMap>::namespaced(installed["west"].client.clone(), SYSTEM);
+                    maps.create(&PostParams::default(), &old).await.unwrap();
                     // Nothing but the lead broker: a NetworkPolicy says so.
                     confine(&installed["west"].client, json!({})).await;
                 }

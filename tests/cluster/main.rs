@@ -39,6 +39,7 @@ mod sdk;
 mod shared;
 mod takeover;
 mod transitions;
+mod usage;
 mod user_of_the_root;
 mod volumes;
 

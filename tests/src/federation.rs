@@ -82,6 +82,11 @@ impl Federation {
         self.sandbox.clusters()
     }
 
+    /// One kubeconfig with all rights and a context for each cluster; the first is the current one.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.sandbox.kubeconfig()
+    }
+
     /// A client of the cluster at `index` with all rights.
     pub async fn client(&self, index: usize) -> Client {
         self.clusters()[index].client(ADMIN).await.expect("the sandbox serves clients")

@@ -481,6 +481,6 @@ fn config(site: &Site) -> Config {
     config.federation.tunnel.memory_mib = Some(32);
     config.federation.tunnel.address = Some(Ipv4Addr::LOCALHOST.into());
     let (lease_seconds, drain_seconds, grace_seconds) = site.settings.times;
-    config.bursting = BurstingConfig { lease_seconds, drain_seconds, grace_seconds };
+    config.bursting = BurstingConfig { lease_seconds, drain_seconds, grace_seconds, ..BurstingConfig::default() };
     config
 }

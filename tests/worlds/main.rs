@@ -18,6 +18,7 @@
 //! | [`released`] | clusters that agents of releases have left |
 //! | [`rest`] | what is not as it should be once nothing goes wrong any more |
 //! | [`sessions`] | sessions that end and begin again |
+//! | [`usage`] | records of what was used: both sides agree, and nothing counts twice |
 //! | [`work`] | how much work bursts are: passes, requests, memory that is asked for |
 //! | [`world`] | clusters that know each other, and what happens to them |
 //!
@@ -56,5 +57,6 @@ mod rest;
 mod scale_up;
 mod scenarios;
 mod sessions;
+mod usage;
 mod work;
 mod world;

@@ -24,6 +24,7 @@ use crate::cluster::{Cluster, SYSTEM, USERS, left, put};
 use crate::invariants::{Contact, Contacts, Invariants, LetIn, plant};
 use crate::queue::Queue;
 use crate::scale_up;
+use crate::usage::Accounts;
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
@@ -46,6 +47,9 @@ pub struct World {
     pub sites: Vec<Site>,
     invariants: Invariants,
     contacts: Contacts,
+    accounts: Accounts,
+    /// Clusters whose time was wrong at some time, or that are others by now: nobody can tell what they should have on record.
+    uncounted: BTreeSet<usize>,
     cuts: BTreeSet<(usize, usize)>,
     /// What is wrong with each cluster just now.
     pub wrong: Vec<BTreeSet<&'static str>>,
@@ -92,7 +96,21 @@ impl World {
         let agents = sites.iter().map(|site| (0..settings.replicas).map(|_| Some(Agent::start(site))).collect());
         let (agents, wrong) = (agents.collect(), vec![BTreeSet::new(); size]);
         let (contacts, cuts, history) = (Contacts::new(), BTreeSet::new(), Vec::new());
-        Self { clock, network, clusters, agents, sites, invariants, contacts, cuts, wrong, history }
+        let (accounts, uncounted) = (Accounts::default(), BTreeSet::new());
+        Self {
+            clock,
+            network,
+            clusters,
+            agents,
+            sites,
+            invariants,
+            contacts,
+            accounts,
+            uncounted,
+            cuts,
+            wrong,
+            history,
+        }
     }
 
     /// Root and provider.
@@ -135,8 +153,27 @@ impl World {
         }
         self.look_at_contacts();
         let now = self.now();
+        self.look_at_records(now)?;
         let Self { invariants, clusters, agents, contacts, .. } = self;
         invariants.check(clusters, now, contacts, || let_in(agents, clusters))
+    }
+
+    fn look_at_records(&mut self, now: Mono) -> Result<(), String> {
+        let wall = self.clock.wall();
+        for (number, cluster) in self.clusters.iter().enumerate() {
+            let (wrong, site) = (&self.wrong[number], &self.sites[number]);
+            // Scenarios set the clock of a site without a word.
+            let apart = |theirs: Mono| theirs.saturating_since(now) + now.saturating_since(theirs) > STEP;
+            let differs = site.clock.wall() != wall || apart(site.clock.mono());
+            if differs || wrong.contains("clock") || wrong.contains("drift") {
+                self.uncounted.insert(number);
+            }
+            if !self.uncounted.contains(&number) {
+                let away = !wrong.is_empty() || self.agents[number].iter().flatten().all(Agent::is_dead);
+                self.accounts.check(cluster, now, wall, away)?;
+            }
+        }
+        Ok(())
     }
 
     /// The same without a look at what must never happen, which takes the longer the more there is.
@@ -240,6 +277,7 @@ impl World {
     /// Another cluster, which knows of nothing, takes the name of one whose agents are dead.
     pub fn take_name_of(&mut self, number: usize) {
         self.say(format!("{} is another cluster now", NAMES[number]));
+        self.uncounted.insert(number);
         let (id, site) = (u8::try_from(number).unwrap() + 1, &mut self.sites[number]);
         let clocks = (self.clock.shared(), site.clock.shared());
         let mut cluster = Cluster::new((id, "another"), &site.settings, clocks.0, clocks.1, &self.invariants);

@@ -11,10 +11,12 @@ pub(crate) use self::joining::{
     Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, Token, TokenCreate,
 };
 pub(crate) use self::target::{AGENT_NAMESPACE, Target};
+pub(crate) use self::using::{Part, Usage, UsageFormat};
 
 mod diagnosing;
 mod joining;
 mod target;
+mod using;
 
 /// One Flux instance over many Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -40,6 +42,8 @@ pub enum Command {
     /// Show the bursts of this cluster's MiniClusters
     #[command(arg = target::lists())]
     Bursts(List),
+    /// Show who used how much of which cluster: broker-, core- and GPU-hours of bursts, and what they cost
+    Usage(Usage),
     /// Say why a MiniCluster, burst, FluxJob, peer or queue is not ready: what is not met, worst first, and what to do
     Why(Why),
     /// Show clusters, bursts and phases as they change

@@ -92,6 +92,7 @@ pub fn schemas() -> Vec<Schema> {
         schema::<commands::plan::report::Report>("agentctl plan -f FILE"),
         schema::<commands::status::Status>("agentctl status"),
         schema::<commands::token::TokenList>("agentctl token list"),
+        schema::<commands::usage::Report>("agentctl usage"),
         schema::<commands::version::Versions>("agentctl version"),
     ]
 }

@@ -132,6 +132,7 @@ impl Leader {
             traces: parts.traces.clone(),
             steps: StepTimes::register(&parts.metrics),
             times: times(config.bursting),
+            usage_days: config.bursting.usage_days,
             address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),
             leads: parts.network.leads(),
@@ -207,7 +208,7 @@ fn timers(config: &Config) -> anyhow::Result<Timers> {
 }
 
 fn times(config: configured::BurstingConfig) -> Times {
-    let configured::BurstingConfig { lease_seconds, drain_seconds, grace_seconds } = config;
+    let configured::BurstingConfig { lease_seconds, drain_seconds, grace_seconds, usage_days: _ } = config;
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     Times { lease: seconds(lease_seconds), drain: seconds(drain_seconds), grace: seconds(grace_seconds) }
 }

@@ -549,6 +549,7 @@ fn plain(status: HostedBurstStatus) -> HostedBurstStatus {
         conditions: Vec::new(),
         times: None,
         preflight: Vec::new(),
+        spent: Default::default(),
         draining_since: status.draining_since.map(|_| Time(now().wall)),
         ..status
     }

@@ -21,7 +21,7 @@ fn status(
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let hourly = peer.spec.price.hourly(brokers, 1000, 0);
-    super::status(peer, report, away, Usage { brokers, hourly }, now)
+    super::status(peer, report, away, Usage { brokers, hourly, ..Usage::default() }, now)
 }
 
 fn now() -> Now {

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use tributary_api::budget::{Spent, Usage};
 use tributary_api::hosted_burst::{
-    BurstPhase, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
+    BurstPhase, BurstRun, HostedBurst, HostedBurstSpec, HostedBurstStatus, PhaseTimestamps, PreflightFinding,
 };
 use tributary_api::labels::condition::{ADMITTED, LEASED, READY};
 use tributary_cluster::conditions::{self, Statement};
-use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst};
+use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst, Price};
 
 use super::gateway;
 use super::lead::{self, Lead};
@@ -25,6 +26,7 @@ use crate::note::Note;
 use crate::preflight::attempt::{Circumstance, Course, Target, Trouble};
 use crate::preflight::facts;
 use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
+use crate::template::Charge;
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";
@@ -309,6 +311,7 @@ pub(super) fn status(
         run: old.run,
         simulated,
         warm: old.warm,
+        spent: old.spent,
         conditions: old.conditions,
     }
 }
@@ -377,7 +380,19 @@ pub(super) fn with_conditions(
     let statements = [admitted, credential, leased, ready, online].into_iter().chain(preflight);
     let statements = statements.chain(warm::statement(&status));
     let conditions = conditions::merged(&status.conditions, statements, hosted.metadata.generation, view.now.wall);
-    HostedBurstStatus { conditions, ..status }
+    HostedBurstStatus { conditions, spent: counted(view, hosted, &status), ..status }
+}
+
+/// What it used, and what it uses from now on: all its brokers, from its admission until nothing of it is left.
+fn counted(view: &SlotView<'_>, hosted: &HostedBurst, status: &HostedBurstStatus) -> Spent {
+    let HostedBurstSpec { cores, gpus, size, template, .. } = &hosted.spec;
+    let over = status.run.as_ref().is_some_and(BurstRun::has_ended);
+    let cleared = status.draining_since.is_some() && status.spent.since.is_some() && status.spent.brokers == 0;
+    let usage = match over || cleared {
+        true => Usage::default(),
+        false => Charge::of(*cores, *gpus, template).usage(*size, Price::default()),
+    };
+    status.spent.on(usage, None, view.now.wall)
 }
 
 /// What is said of a hosted burst.

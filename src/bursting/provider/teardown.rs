@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tributary_api::budget::Usage;
 use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
 use tributary_api::labels::condition;
 use tributary_cluster::conditions;
@@ -226,6 +227,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         // The root of a run that has ended has its result, and hears no more.
         if let Some(desired) = wanted(view, hosted).filter(|_| !reason.is_of_the_root() && !hosted.has_ended()) {
             if is_unheard(view, hosted, desired, step) {
+                uses_nothing(view, step);
                 step.memory.ended(hosted, reason);
                 let said = slot::past(view, &holder(hosted), desired, step);
                 step.answers.extend(said.map(|said| (holder(hosted), said)));
@@ -238,6 +240,15 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         step.memory.ended(hosted, reason);
         step.notes.push(Note::normal("Ended", reason.message()));
         step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
+    }
+}
+
+/// What is stored says that nothing of it is left.
+fn uses_nothing(view: &SlotView<'_>, step: &mut SlotStep) {
+    for change in &mut step.changes {
+        if let Change::Status(status) = change {
+            status.spent = status.spent.on(Usage::default(), None, view.now.wall);
+        }
     }
 }
 

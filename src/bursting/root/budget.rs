@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     fn of(brokers: u32) -> Usage {
-        Usage { brokers, hourly: Money::of_millionths(u64::from(brokers) * 500_000) }
+        Usage { brokers, hourly: Money::of_millionths(u64::from(brokers) * 500_000), ..Usage::default() }
     }
 
     fn at(second: i64) -> Timestamp {

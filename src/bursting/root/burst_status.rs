@@ -13,7 +13,7 @@ use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatu
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
-use tributary_contract::{Money, ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
+use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
 use super::conditions::{self, UNDELIVERABLE};
@@ -26,6 +26,7 @@ use super::placement_backoff;
 use crate::contact::Contacts;
 use crate::note::Note;
 use crate::peers::PeerView;
+use crate::template::Charge;
 use crate::timing::{elapsed, later};
 
 /// What a peer says of a burst.
@@ -179,20 +180,20 @@ impl<'a> Draft<'a> {
         let gone = lost.is_some_and(|lost| lost >= hold::longest(spec));
         let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over && !gone;
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
-        let usage = Usage { brokers, hourly: self.hourly(brokers) };
+        let usage = self.usage(brokers);
         self.status.spent = self.status.spent.on(usage, budget.renewal.as_deref(), now);
         let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
         let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
         wakes.into_iter().for_each(|delay| self.wake_in(delay));
     }
 
-    /// What so many of its brokers cost in an hour, where it is.
-    fn hourly(&self, brokers: u32) -> Money {
-        if self.status.price == Price::default() || brokers == 0 {
-            return Money::default();
+    /// What so many of its brokers are, and what they cost where it is.
+    fn usage(&self, brokers: u32) -> Usage {
+        if brokers == 0 {
+            return Usage::default();
         }
-        let wish = offer::wish(self.view.burst);
-        self.status.price.hourly(brokers, wish.milli_cores, wish.gpus)
+        let BurstSpec { cores, gpus, template, .. } = &self.view.burst.spec;
+        Charge::of(*cores, *gpus, template).usage(brokers, self.status.price)
     }
 
     fn hold(&mut self) {

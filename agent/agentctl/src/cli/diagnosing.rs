@@ -67,7 +67,7 @@ pub struct PeerContext {
     pub context: String,
 }
 
-fn peer_context(text: &str) -> Result<PeerContext, String> {
+pub(super) fn peer_context(text: &str) -> Result<PeerContext, String> {
     match text.split_once('=') {
         Some((peer, context)) if !peer.is_empty() && !context.is_empty() => {
             Ok(PeerContext { peer: peer.to_owned(), context: context.to_owned() })

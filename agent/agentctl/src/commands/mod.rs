@@ -27,6 +27,7 @@ pub(crate) mod status;
 pub(crate) mod support_bundle;
 pub(crate) mod token;
 pub(crate) mod top;
+pub(crate) mod usage;
 pub(crate) mod version;
 mod watch;
 pub(crate) mod why;
@@ -50,6 +51,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Status(list) => status::run(&cli.target, &list).await,
         Command::Peers(list) => peers::run(&cli.target, &list).await,
         Command::Bursts(list) => bursts::run(&cli.target, &list).await,
+        Command::Usage(usage) => usage::run(&cli.target, &usage).await,
         Command::Why(why) => why::run(&cli.target, &why).await,
         Command::Plan(plan) => plan::run(&cli.target, &plan).await,
         Command::Check(check) => check::run(&cli.target, &check).await,

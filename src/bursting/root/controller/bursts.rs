@@ -19,7 +19,7 @@ use crate::root::place::{Claimed, Claims};
 
 impl Root {
     /// All Bursts, as freshly as they are known: those included that were made a moment ago.
-    pub(super) fn bursts(&self) -> Vec<Arc<Burst>> {
+    pub(crate) fn bursts(&self) -> Vec<Arc<Burst>> {
         self.freshest(self.shared.caches.bursts.objects(), |_| true)
     }
 
