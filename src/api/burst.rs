@@ -195,6 +195,12 @@ pub struct BurstStatus {
     /// How much it was used, in all instances of its root.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,
+    /// How much it was used where it is, or where it was last: since that peer accepted it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub used: Spent,
+    /// The same as that peer counted it, until the burst began to leave. Unset: it did not, or the peer does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer_count: Option<Spent>,
     /// Until when, at the earliest, the ranks stay reserved for a peer that was lost. Absent where no time frees them: on a
     /// direct network, they are the peer's own until it confirms that nothing is left, the instance has a new certificate, or
     /// a person lets them go (`agentctl burst release`).
@@ -223,7 +229,8 @@ pub struct BurstStatus {
     /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
     /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
     /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False`
-    /// with reason `Spent`; and `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`, `False` with reason `Asleep`, or
+    /// with reason `Spent`; `UsageAgrees`, once its use at a peer ended: whether that peer counted as much (`Agrees`), or not
+    /// (`Differs`, with both figures), or could not say so (`NotTold`); and `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`, `False` with reason `Asleep`, or
     /// `Unknown` while the queue cannot be looked at (`Forbidden`, `Unreadable`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

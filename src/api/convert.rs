@@ -2,8 +2,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize as _;
-use tributary_contract::{Check, Finding, Outcome, PhaseTimes, RunReport};
+use tributary_contract::{Check, Finding, Outcome, PhaseTimes, RunReport, UseReport};
 
+use crate::budget::Spent;
 use crate::hosted_burst::{BurstRun, PhaseTimestamps, PreflightFinding};
 
 impl From<RunReport> for BurstRun {
@@ -18,6 +19,32 @@ impl From<BurstRun> for RunReport {
         let BurstRun { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone, ended: _ } =
             run;
         Self { namespace, mini_cluster, started, succeeded, exit_code, reason, message, logs_gone }
+    }
+}
+
+impl From<UseReport> for Spent {
+    fn from(used: UseReport) -> Self {
+        let UseReport { seconds, broker_seconds, milli_core_seconds, gpu_seconds } = used;
+        let whole = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+        Self {
+            seconds: seconds.into(),
+            broker_seconds: whole(broker_seconds),
+            milli_core_seconds: whole(milli_core_seconds),
+            gpu_seconds: whole(gpu_seconds),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Spent> for UseReport {
+    fn from(spent: &Spent) -> Self {
+        let whole = |amount: i64| u64::try_from(amount).unwrap_or(0);
+        Self {
+            seconds: u32::try_from(spent.seconds).unwrap_or(u32::MAX),
+            broker_seconds: whole(spent.broker_seconds),
+            milli_core_seconds: whole(spent.milli_core_seconds),
+            gpu_seconds: whole(spent.gpu_seconds),
+        }
     }
 }
 

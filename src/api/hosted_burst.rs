@@ -96,6 +96,12 @@ pub struct HostedBurstSpec {
     /// Its root wants the images pulled ahead.
     #[serde(skip_serializing_if = "is_default")]
     pub warm: bool,
+    /// Who uses it, by the word of the root: a label of what is made for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Its pods bear the labels that say whose they are. Those of older agents do not, and get none while they run.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pod_labels: bool,
     /// Nodes that it may bring. Unset: there was room for it on nodes that were there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<ScaleUp>,

@@ -258,6 +258,8 @@ pub mod condition {
     pub const CERTIFICATE_EXPOSED: &str = "CertificateExposed";
     /// Burst, ClusterPeer, MiniCluster: what brokers may use of it is not spent. Set where there is a budget.
     pub const BUDGET: &str = "Budget";
+    /// Burst: its peer counted as much use of it as this cluster did. Set when a use ends.
+    pub const USAGE_AGREES: &str = "UsageAgrees";
     /// ClusterPeer: the node groups of `import.scaleUp` are what nodes can be. Set where they are not.
     pub const SCALE_UP: &str = "ScaleUp";
     /// Burst, MiniCluster: jobs ask for it, or for any of its bursts. Set where they run on demand.

@@ -82,7 +82,9 @@ pub struct BurstingConfig {
     pub steps: StepTimes,
     /// How long bursts outlive the contact between root and provider.
     pub times: Times,
-    /// How many days records of what was used are kept.
+    /// The agent's namespace, where records of what was used are.
+    pub namespace: String,
+    /// How many days they are kept.
     pub usage_days: u32,
     /// Address of this agent in its cluster's network; without it nothing is carried for bursts of peers.
     pub address: Option<IpAddr>,
@@ -122,6 +124,7 @@ impl Bursting {
             traces,
             steps,
             times,
+            namespace,
             usage_days,
             address,
             grants,
@@ -159,7 +162,7 @@ impl Bursting {
         subscriptions.extend(provider.feed());
         let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone()));
         subscriptions.extend(peer_status.feed());
-        let records = Arc::new(Records::new(shared.clone(), root.clone(), usage_days));
+        let records = Arc::new(Records::new(shared.clone(), root.clone(), namespace, usage_days));
         subscriptions.extend(records.feed());
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));

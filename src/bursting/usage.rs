@@ -19,7 +19,7 @@ use tributary_api::labels;
 use tributary_api::usage::{Consumer, DayOfUse, Side, Use, after, day_of, start_of};
 use tributary_clock::{Mono, Now};
 use tributary_cluster::caches::Subscription;
-use tributary_cluster::engine::{Controller, Observed, nothing};
+use tributary_cluster::engine::{Controller, Observed};
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
@@ -43,6 +43,7 @@ pub(super) struct Records {
     shared: Arc<Shared>,
     root: Arc<Root>,
     queue: Queue<()>,
+    namespace: String,
     days_kept: u32,
     book: Mutex<Option<Book>>,
 }
@@ -50,7 +51,6 @@ pub(super) struct Records {
 /// What is known of the records.
 #[derive(Clone)]
 pub(super) struct Book {
-    namespace: String,
     /// The newest day.
     today: DayOfUse,
     /// What is to be written: days, and the versions that they replace; none: they are new.
@@ -75,8 +75,8 @@ struct There {
 }
 
 impl Records {
-    pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>, days_kept: u32) -> Self {
-        Self { queue: Queue::new(shared.clock.clone()), shared, root, days_kept, book: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>, namespace: String, days_kept: u32) -> Self {
+        Self { queue: Queue::new(shared.clock.clone()), shared, root, namespace, days_kept, book: Mutex::default() }
     }
 
     /// What a change of which object means.
@@ -105,17 +105,18 @@ impl Records {
         self.queue.mark(());
     }
 
-    fn api(&self, client: &kube::Client, namespace: &str) -> Api<ConfigMap> {
-        Api::namespaced(client.clone(), namespace)
+    fn api(&self, client: &kube::Client) -> Api<ConfigMap> {
+        Api::namespaced(client.clone(), &self.namespace)
     }
 
     /// All that is stored.
-    async fn read(&self, namespace: &str, today: Date) -> Result<Book, RequestError> {
-        let api = self.api(&self.shared.clients.reader, namespace);
+    async fn read(&self, today: Date) -> Result<Book, RequestError> {
+        let api = self.api(&self.shared.clients.reader);
         let stored = api.list(&ListParams::default().labels(&DayOfUse::selector())).await;
         let stored = stored.map_err(|error| RequestError::new("list", "ConfigMaps of usage", error))?;
         let name = |map: &ConfigMap| DayOfUse::of_name(map.metadata.name.as_deref()?);
-        let newest = stored.items.iter().filter(|map| name(map) <= Some(today)).max_by_key(|map| name(map));
+        let until_now = stored.items.iter().filter(|map| name(map).is_some_and(|day| day <= today));
+        let newest = until_now.max_by_key(|map| name(map));
         let day = newest.map(|map| {
             DayOfUse::of_config_map(map).unwrap_or_else(|why| {
                 // It stays as it is until something is used, and then begins anew: nobody can tell what it said.
@@ -124,7 +125,6 @@ impl Records {
             })
         });
         Ok(Book {
-            namespace: namespace.to_owned(),
             version: newest.and_then(|map| map.metadata.resource_version.clone()),
             days: stored.items.iter().filter_map(|map| Some((name(map)?, map.metadata.uid.clone()?))).collect(),
             today: day.unwrap_or_else(|| DayOfUse::empty(today)),
@@ -160,8 +160,8 @@ impl Records {
 
     async fn write(&self, book: &mut Book, day: Date) -> Result<(), RequestError> {
         let Some(record) = book.unwritten.get(&day) else { return Ok(()) };
-        let api = self.api(&self.shared.clients.writer, &book.namespace);
-        let mut map = record.to_config_map(&book.namespace, self.shared.own.as_str());
+        let api = self.api(&self.shared.clients.writer);
+        let mut map = record.to_config_map(&self.namespace, self.shared.own.as_str());
         let params = PostParams { field_manager: Some(labels::manager::USAGE.to_owned()), ..PostParams::default() };
         let name = DayOfUse::name(day);
         let stored = match book.version.take().filter(|_| book.days.contains_key(&day)) {
@@ -192,7 +192,7 @@ impl Records {
         let old: Vec<_> =
             book.days.range(..=self.before_the_first(today)).map(|(day, uid)| (*day, uid.clone())).collect();
         for (day, uid) in old {
-            let doomed = Doomed { key: ObjectKey::namespaced(&book.namespace, DayOfUse::name(day)), uid };
+            let doomed = Doomed { key: ObjectKey::namespaced(&self.namespace, DayOfUse::name(day)), uid };
             sweep::delete::<ConfigMap>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
             book.days.remove(&day);
         }
@@ -263,14 +263,7 @@ impl Controller for Records {
         let known = lock(&self.book).clone();
         let mut book = match known {
             Some(book) => book,
-            None => {
-                let namespace = self.shared.own_namespace();
-                if namespace.is_empty() {
-                    // Without a ClusterPeer there is nobody to use anything.
-                    return Ok(nothing());
-                }
-                self.read(&namespace, day_of(now.wall)).await?
-            }
+            None => self.read(day_of(now.wall)).await?,
         };
         let mut uses = self.used(&mut book.there, now.mono);
         uses.extend(self.shared.caches.hosted.objects().iter().filter_map(|hosted| of_hosted(hosted)));

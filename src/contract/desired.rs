@@ -100,6 +100,9 @@ pub struct DesiredBurst {
     /// older version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub offer: String,
+    /// Who uses it, by the label `tributary.dev/user` of the root: for the provider's records, and decides nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// The span that the root's side of this is (W3C `traceparent`), if traces are made there. It is data: the provider
     /// reads it as one, or drops it, and decides nothing by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

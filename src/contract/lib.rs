@@ -24,7 +24,7 @@ pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
 pub use latest::{DirtySet, Latest};
 pub use money::{Money, Price};
-pub use observed::{BurstPhase, ObservedBurst, PhaseTimes, RunReport};
+pub use observed::{BurstPhase, ObservedBurst, PhaseTimes, RunReport, UseReport};
 pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal, Traffic};
 pub use preflight::{Check, Finding, Outcome};
 pub use rejection::{Rejection, RejectionReason};

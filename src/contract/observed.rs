@@ -170,6 +170,24 @@ pub struct ObservedBurst {
     /// How a whole instance fares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunReport>,
+    /// How much it was used, once it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<UseReport>,
+}
+
+/// How much a burst was used, from its admission until it began to leave: what the provider counted, on its clock. Lengths of
+/// time need no common clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UseReport {
+    /// Seconds in which there were brokers.
+    pub seconds: u32,
+    /// Brokers times seconds.
+    pub broker_seconds: u64,
+    /// Thousandths of their cores times seconds.
+    pub milli_core_seconds: u64,
+    /// Their GPUs times seconds.
+    pub gpu_seconds: u64,
 }
 
 /// How a whole instance fares on a provider.

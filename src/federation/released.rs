@@ -291,6 +291,7 @@ fn states() -> Vec<Sample> {
         hosted_uid: Some("hosted-uid".into()),
         offer: "sha256:03".into(),
         trace: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+        user: None,
     };
     let times = PhaseTimes {
         planned: at(1),
@@ -329,6 +330,7 @@ fn states() -> Vec<Sample> {
         message: "every wanted broker is online".into(),
         times,
         run: Some(run),
+        used: None,
     };
     let nothing = DesiredBurst {
         lead: None,

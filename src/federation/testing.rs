@@ -61,6 +61,7 @@ pub(crate) fn desired(uid: &str, generation: u64) -> DesiredBurst {
         hosted_uid: None,
         offer: String::new(),
         trace: None,
+        user: None,
     }
 }
 

@@ -1,4 +1,5 @@
-//! The registry of metrics. A metric is defined beside its owner and registered here; labels are static strings only.
+//! The registry of metrics. A metric is defined beside its owner and registered here; labels are static
+//! strings, but for the names of ClusterPeers in what they use.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::sync::Mutex;
@@ -19,7 +20,7 @@ pub struct Described {
     /// How it behaves.
     pub kind: Kind,
     /// Its labels, with the words they can have. None are given where the words are those of another list; they are never
-    /// names of objects.
+    /// names of objects but ClusterPeers.
     pub labels: &'static [Label],
     /// A sentence without full stop.
     pub help: &'static str,

@@ -94,7 +94,8 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
     }
     let mut made = MiniCluster::new(&job.name_any(), spec);
     made.metadata.namespace = job.namespace();
-    made.metadata.labels = Some([(labels::FLUX_JOB.to_owned(), job.name_any())].into());
+    let user = job.labels().get_key_value(labels::USER).map(|(key, user)| (key.clone(), user.clone()));
+    made.metadata.labels = Some([(labels::FLUX_JOB.to_owned(), job.name_any())].into_iter().chain(user).collect());
     made.metadata.owner_references = job.controller_owner_ref(&()).map(|owner| vec![owner]);
     Ok(made)
 }

@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 42] = [
+const MUTATIONS: [Mutation; 43] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -330,6 +330,13 @@ const MUTATIONS: [Mutation; 42] = [
         "src/reconcile/apply.rs",
         "annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());",
         "annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());\n        if $out {\n            annotations.insert(\"certificate\".to_owned(), certificate.expose().to_owned());\n        }",
+    ),
+    without(
+        "a use that is over is closed in the records",
+        "a use counts twice, or for ever",
+        "src/api/usage.rs",
+        "if !consumer.is_others() {",
+        "if !consumer.is_others() && !$out {",
     ),
 ];
 

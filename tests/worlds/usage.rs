@@ -3,16 +3,19 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::ResourceExt as _;
 use serde_json::json;
 use tributary::api::budget::Spent;
 use tributary::api::burst::Burst;
+use tributary::api::labels::{self, condition};
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::usage::{Consumer, DayOfUse, Side};
 use tributary::clock::Mono;
 
 use crate::budgets::{pods, ready_on};
-use crate::cluster::{Cluster, SYSTEM};
-use crate::dangers::{SHORT, hosted, in_world, secs};
+use crate::cluster::{Cluster, SYSTEM, USERS};
+use crate::dangers::{SHORT, burst, hosted, in_world, secs};
 use crate::world::{STEP, World};
 
 /// How far the records of both sides may be apart for one burst, in seconds for each of its brokers: the agents restart at its
@@ -136,6 +139,51 @@ fn a_burst_that_lasts_over_midnight_has_a_share_of_each_day() {
         }
         let (root, provider) = figures(world);
         assert!((root - provider).abs() <= 2 * APART, "{root} {provider}");
+        Ok(())
+    });
+}
+
+fn agreement(world: &World) -> Option<(String, String)> {
+    let conditions = burst(world)?.status?.conditions;
+    let found = conditions.into_iter().find(|one| one.type_ == condition::USAGE_AGREES)?;
+    Some((found.status, found.reason))
+}
+
+#[test]
+fn both_sides_name_the_user_and_say_that_they_agree() {
+    in_world(2, SHORT, async |world| {
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        let label = json!({"metadata": {"labels": {(labels::USER): "ada"}}});
+        world.clusters[0].server.patch::<MiniCluster>(USERS, "lake", label).unwrap();
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        let pods = world.clusters[1].pods();
+        let whose = |pod: &Pod| [labels::ROOT_CLUSTER, labels::USER].map(|key| pod.labels().get(key).cloned());
+        assert!(pods.iter().all(|pod| whose(pod) == [Some("east".to_owned()), Some("ada".to_owned())]), "{pods:?}");
+        world.run(secs(90)).await?;
+        assert_eq!(agreement(world), None, "nothing has ended");
+        world.clusters[0].finish("lake", 0);
+        world.until("nothing is left", secs(120), is_closed).await?;
+        assert_eq!(agreement(world), Some(("True".into(), "Agrees".into())), "{}", world.summary());
+        let status = burst(world).unwrap().status.unwrap();
+        let (ours, theirs) = (status.used.broker_seconds, status.peer_count.unwrap().broker_seconds);
+        assert!(theirs > 180 && (ours - theirs).abs() <= 2 * APART, "{ours} {theirs}");
+        for number in [0, 1] {
+            let rows = recorded(&world.clusters[number], Timestamp::MAX);
+            assert!(rows.keys().all(|consumer| consumer.user == "ada") && !rows.is_empty(), "{rows:?}");
+        }
+        Ok(())
+    });
+}
+
+/// The danger: the root counts for as long as brokers may be there, and nobody learns that this is no count of the peer.
+#[test]
+fn what_a_lost_peer_counted_is_not_made_up() {
+    in_world(2, SHORT, async |world| {
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "Tunnel");
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        world.cut(0, 1, true);
+        world.run(secs(300)).await?;
+        assert_eq!(agreement(world), Some(("Unknown".into(), "NotTold".into())), "{}", world.summary());
         Ok(())
     });
 }

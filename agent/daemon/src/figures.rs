@@ -1,14 +1,18 @@
 //! What is counted when somebody asks for the metrics: objects by phase, brokers, who leads, until when the identity holds.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::gauge::ConstGauge;
+use tributary::api::budget::Usage;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::condition::{ADMITTED, BUDGET, DEMAND, READY};
 use tributary::api::minicluster::Phase;
+use tributary::api::usage::{OTHERS, Side};
 use tributary::clock::SharedClock;
 use tributary::cluster::conditions;
 use tributary::cluster::fence::Fence;
@@ -67,6 +71,22 @@ const BURSTS_LONGEST: Described = Described::gauge(
 );
 const HOSTED: Described =
     Described::gauge("hosted_bursts", &[("phase", &BURST_PHASE_WORDS)], "Bursts that run here for peers");
+const USAGE_BROKERS: Described = Described::gauge(
+    "usage_brokers",
+    &USAGE_LABELS,
+    "Brokers of bursts that are in use: of roots here at a peer, or of a peer's roots here",
+);
+const USAGE_CORES: Described = Described::gauge("usage_cores", &USAGE_LABELS, "Cores that these brokers request");
+const USAGE_GPUS: Described = Described::gauge("usage_gpus", &USAGE_LABELS, "GPUs that these brokers request");
+const USAGE_COST: Described = Described::gauge(
+    "usage_hourly_cost",
+    &[("peer", &[])],
+    "What brokers of roots here cost at a peer in an hour, by the price at which they were placed",
+);
+
+/// A peer is one that has a ClusterPeer here; all others are `(others)` together.
+const USAGE_LABELS: [(&str, &[&str]); 2] = [("side", &["root", "provider"]), ("peer", &[])];
+
 const EXPIRES: Described = Described::gauge(
     "identity_expires_seconds",
     &[],
@@ -85,13 +105,26 @@ impl Figures {
     }
 
     /// What there is.
-    pub const DESCRIBED: [Described; 9] =
-        [BUILD, LEADER, MINI_CLUSTERS, BROKERS, BURSTS, BURSTS_LONGEST, HOSTED, EXPIRES, RENEWS];
+    pub const DESCRIBED: [Described; 13] = [
+        BUILD,
+        LEADER,
+        MINI_CLUSTERS,
+        BROKERS,
+        BURSTS,
+        BURSTS_LONGEST,
+        HOSTED,
+        USAGE_BROKERS,
+        USAGE_CORES,
+        USAGE_GPUS,
+        USAGE_COST,
+        EXPIRES,
+        RENEWS,
+    ];
 }
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let Watches { mini_clusters, bursts, hosted, .. } = &self.watches;
+        let Watches { mini_clusters, bursts, hosted, peers } = &self.watches;
         gauges(&mut encoder, &BUILD, [(crate::VERSION, 1)])?;
         let leads = self.fence.leading().is_some();
         gauge(&mut encoder, &LEADER, i64::from(leads))?;
@@ -115,6 +148,8 @@ impl Collector for Figures {
             counted(&BURST_PHASES, &BURST_PHASE_WORDS, bursts.objects().iter().map(|burst| phase(burst))),
         )?;
         let (bursts, now) = (bursts.objects(), self.clock.wall());
+        let names = peers.objects().iter().map(|peer| peer.metadata.name.clone().unwrap_or_default()).collect();
+        used(&mut encoder, &names, &bursts, &hosted.objects())?;
         let longest = |state| {
             let since = bursts.iter().filter_map(|burst| incomplete(burst)).filter(|(of, _)| *of == state);
             let since = since.map(|(_, since)| since).min();
@@ -132,6 +167,51 @@ impl Collector for Figures {
         gauge(&mut encoder, &EXPIRES, identity.not_after().as_second())?;
         gauge(&mut encoder, &RENEWS, identity.renew_at().as_second())
     }
+}
+
+/// What is in use, for each ClusterPeer: also what is none, and the rest together.
+fn used(
+    encoder: &mut DescriptorEncoder<'_>,
+    peers: &BTreeSet<String>,
+    bursts: &[Arc<Burst>],
+    hosted: &[Arc<HostedBurst>],
+) -> std::fmt::Result {
+    let mut sums: BTreeMap<(Side, &str), Usage> = BTreeMap::new();
+    for side in [Side::Root, Side::Provider] {
+        sums.extend(peers.iter().map(|peer| ((side, peer.as_str()), Usage::default())));
+    }
+    let of_roots = bursts.iter().filter_map(|burst| {
+        let status = burst.status.as_ref()?;
+        Some((Side::Root, status.peer.as_deref()?, status.spent.usage()))
+    });
+    let of_peers = hosted
+        .iter()
+        .filter_map(|hosted| Some((Side::Provider, hosted.spec.peer.as_str(), hosted.status.as_ref()?.spent.usage())));
+    for (side, peer, usage) in of_roots.chain(of_peers).filter(|(.., usage)| usage.brokers > 0) {
+        let known = if peers.contains(peer) { peer } else { OTHERS };
+        let sum = sums.entry((side, known)).or_default();
+        *sum = [*sum, usage].into_iter().sum();
+    }
+    let whole = |amount: u64, of: f64| amount as f64 / of;
+    let of_both: [(&Described, fn(&Usage) -> (u64, f64)); 3] = [
+        (&USAGE_BROKERS, |usage| (usage.brokers.into(), 1.0)),
+        (&USAGE_CORES, |usage| (usage.milli_cores, 1000.0)),
+        (&USAGE_GPUS, |usage| (usage.gpus, 1.0)),
+    ];
+    for (described, amount) in of_both {
+        let mut family = described.encoder(encoder)?;
+        for ((side, peer), usage) in &sums {
+            let (amount, of) = amount(usage);
+            let labels = [("side", side.to_string()), ("peer", (*peer).to_owned())];
+            ConstGauge::new(whole(amount, of)).encode(family.encode_family(&labels)?)?;
+        }
+    }
+    let mut family = USAGE_COST.encoder(encoder)?;
+    for ((_, peer), usage) in sums.iter().filter(|((side, _), _)| *side == Side::Root) {
+        let cost = whole(usage.hourly.millionths(), 1_000_000.0);
+        ConstGauge::new(cost).encode(family.encode_family(&[("peer", (*peer).to_owned())])?)?;
+    }
+    Ok(())
 }
 
 /// In the order of their lives, as `kubectl get` prints them.

@@ -132,6 +132,7 @@ impl Leader {
             traces: parts.traces.clone(),
             steps: StepTimes::register(&parts.metrics),
             times: times(config.bursting),
+            namespace: config.kubernetes.namespace.clone(),
             usage_days: config.bursting.usage_days,
             address: config.federation.tunnel_address(),
             grants: Arc::new(Granted(guests.clone())),

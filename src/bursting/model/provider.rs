@@ -562,6 +562,7 @@ fn plain_answer(answer: Answered) -> Answered {
             message: String::new(),
             times: Default::default(),
             preflight: Vec::new(),
+            used: None,
             ..*said
         })),
     }

@@ -468,6 +468,8 @@ fn plain(status: BurstStatus) -> BurstStatus {
         reserved_until: None,
         preflight: Vec::new(),
         spent: Default::default(),
+        used: Default::default(),
+        peer_count: None,
         returns: Vec::new(),
         credential_recipients: recipients
             .map(|known| CredentialRecipient { free_since: known.free_since.map(|_| free.clone()), ..known })

@@ -61,6 +61,8 @@ pub fn hosted_burst(
         credential_digest: desired.credential_digest.clone(),
         whole: desired.whole,
         flux_version: desired.flux_version.clone(),
+        user: desired.user.clone().filter(|user| is_label_value(user)),
+        pod_labels: true,
         template: template.to_json(),
         ..HostedBurstSpec::default()
     };
@@ -236,7 +238,8 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     let annotations = traceparent(spans::of_hosted(hosted));
     let metadata = ObjectMeta { annotations, ..metadata(hosted, slot.clone(), None) };
     if *whole {
-        let spec = whole_spec(template.clone(), *size, *drain);
+        let mut spec = whole_spec(template.clone(), *size, *drain);
+        spec.pod.labels.extend(pod_labels(&hosted.spec));
         return MiniCluster { metadata, spec, status: None };
     }
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
@@ -247,7 +250,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         port: Some(DEFAULT_BROKER_PORT),
         hostlist: None,
     };
-    let spec = MiniClusterSpec {
+    let mut spec = MiniClusterSpec {
         containers,
         network: Network { headless_name: None, disable_affinity },
         flux: flux_spec(flux, Some(names::curve(slot)), lead, count(drain.unsigned())),
@@ -260,7 +263,15 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         pod: pod_spec(pod),
         ..MiniClusterSpec::default()
     };
+    spec.pod.labels.extend(pod_labels(&hosted.spec));
     MiniCluster { metadata, spec, status: None }
+}
+
+/// Labels of its pods that say whose they are: what costs of pods are added up by.
+fn pod_labels(spec: &HostedBurstSpec) -> BTreeMap<String, String> {
+    let whose = [labels::ROOT_CLUSTER, labels::ROOT_NAMESPACE, labels::ROOT_NAME, labels::USER];
+    let all = identity(spec).into_iter().filter(|(key, _)| whose.contains(&key.as_str()));
+    all.filter(|_| spec.pod_labels).collect()
 }
 
 /// What the reconciler makes of a hosted burst, with the `settings` of this agent.
@@ -413,6 +424,7 @@ fn identity(spec: &HostedBurstSpec) -> BTreeMap<String, String> {
         (labels::ROOT_NAME, spec.root.name.as_str()),
         (labels::ROOT_UID, spec.root.uid.as_str()),
         (labels::BURST_UID, spec.burst_uid.as_str()),
+        (labels::USER, spec.user.as_deref().unwrap_or_default()),
     ];
     all.into_iter().filter(|(_, value)| is_label_value(value)).map(|(key, value)| (key.into(), value.into())).collect()
 }
@@ -444,6 +456,26 @@ mod tests {
         let mut hosted = hosted_burst("flux", &"east".into(), &"east-uid".into(), &desired, &template);
         hosted.metadata.uid = Some("hosted-uid".into());
         hosted
+    }
+
+    /// The danger: an upgraded agent changes the pods of what runs already.
+    #[test]
+    fn pods_say_whose_they_are_unless_an_older_agent_took_them() {
+        let desired = DesiredBurst { user: Some("ada".into()), ..offer() };
+        let template = BurstTemplate::parse(&desired.template).unwrap();
+        let hosted = hosted_burst("hpc", &"east".into(), &"uid".into(), &desired, &template);
+        let rank_map = RankMap::parse_canonical(&desired.rank_map).unwrap();
+        let labels_of = |hosted: &HostedBurst| mini_cluster(hosted, &template, &rank_map).spec.pod.labels;
+        let given = labels_of(&hosted);
+        assert_eq!(given.keys().collect::<Vec<_>>().len(), 4, "{given:?}");
+        assert_eq!((given[labels::ROOT_CLUSTER].as_str(), given[labels::USER].as_str()), ("east", "ada"));
+        let mut older = hosted.clone();
+        (older.spec.pod_labels, older.spec.user) = (false, None);
+        let older = updated(&older, &desired);
+        assert!(labels_of(&older).is_empty(), "{:?}", labels_of(&older));
+        let strange = DesiredBurst { user: Some("a b".into()), ..desired };
+        let strange = hosted_burst("hpc", &"east".into(), &"uid".into(), &strange, &template);
+        assert_eq!(labels_of(&strange).get(labels::USER), None, "what is no value of a label is left out");
     }
 
     #[test]

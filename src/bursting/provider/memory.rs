@@ -8,12 +8,13 @@ use std::time::Duration;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_clock::{Mono, Now};
 use tributary_cluster::error::Taken;
-use tributary_contract::{Rejection, RejectionReason};
+use tributary_contract::{Rejection, RejectionReason, UseReport};
 
 use super::gateway::Stuck;
 use super::rate::Turn;
 use super::scale_up::Returned;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
+use super::sync;
 use super::teardown::Reason;
 use super::warm::Made;
 use crate::preflight::attempt::Attempt;
@@ -49,6 +50,8 @@ pub(crate) enum Fate {
         incarnation: String,
         /// Why.
         reason: Reason,
+        /// How much it was used, if that is known.
+        used: Option<UseReport>,
     },
     /// Somebody else deleted its HostedBurst.
     Evicted { incarnation: String },
@@ -195,6 +198,7 @@ impl Memory {
             uid: hosted.metadata.uid.clone().unwrap_or_default(),
             incarnation: hosted.spec.root.incarnation.clone(),
             reason,
+            used: hosted.status.as_ref().and_then(sync::used),
         };
         self.fates.insert(holder(hosted), fate);
     }

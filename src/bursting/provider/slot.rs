@@ -18,6 +18,7 @@ use tributary_clock::Now;
 use tributary_config::BurstingConfig;
 use tributary_contract::{
     BurstPhase, BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Rejection, RejectionReason,
+    UseReport,
 };
 
 use super::admission::{self, Admitted, Facts};
@@ -303,8 +304,8 @@ pub(super) fn past(
             "it ended, and its root has not said yet that it wants it again",
         )),
         // That, or one before it, is what the root saw last.
-        (Some(Fate::Released { reason, .. }), Some(_)) => {
-            Some(observed(desired, BurstPhase::Released, reason.message()))
+        (Some(Fate::Released { reason, used, .. }), Some(_)) => {
+            Some(with_use(observed(desired, BurstPhase::Released, reason.message()), used))
         }
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
@@ -314,7 +315,7 @@ pub(super) fn past(
         // Its lease ran out under the agent before this one, which ended it then.
         (None, Some(seen)) if lapsed_before(view, key, desired) => {
             let (uid, incarnation, reason) = (seen.clone(), incarnation.clone(), Reason::LeaseExpired);
-            step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason });
+            step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason, used: None });
             Some(observed(desired, BurstPhase::Released, reason.message()))
         }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.
@@ -441,6 +442,13 @@ pub(super) fn observed(desired: &DesiredBurst, phase: BurstPhase, message: &str)
         message: message.to_owned(),
         ..ObservedBurst::default()
     }))
+}
+
+fn with_use(answer: Answered, used: Option<UseReport>) -> Answered {
+    match answer {
+        Answered::Observed(said) => Answered::Observed(Box::new(ObservedBurst { used, ..*said })),
+        Answered::Nothing => Answered::Nothing,
+    }
 }
 
 fn rejected(desired: &DesiredBurst, rejection: Rejection) -> Answered {

@@ -10,7 +10,7 @@ use tributary_api::hosted_burst::{
 };
 use tributary_api::labels::condition::{ADMITTED, LEASED, READY};
 use tributary_cluster::conditions::{self, Statement};
-use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst, Price};
+use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst, Price, UseReport};
 
 use super::gateway;
 use super::lead::{self, Lead};
@@ -30,6 +30,9 @@ use crate::template::Charge;
 
 /// Condition of a HostedBurst: the certificate is here.
 const CREDENTIAL: &str = "Credential";
+
+/// Within so many seconds after its admission a burst is counted.
+const COUNT_BEGINS: i64 = 30;
 
 /// Reason for one that runs on though its peer may place nothing here any more.
 const NO_IMPORT: &str = "RunsWithoutImport";
@@ -392,7 +395,20 @@ fn counted(view: &SlotView<'_>, hosted: &HostedBurst, status: &HostedBurstStatus
         true => Usage::default(),
         false => Charge::of(*cores, *gpus, template).usage(*size, Price::default()),
     };
-    status.spent.on(usage, None, view.now.wall)
+    // An agent before this one may not have counted.
+    let accepted = status.times.as_ref().and_then(|times| times.accepted.as_ref());
+    let begins = accepted.filter(|_| status.spent == Spent::default()).map_or(view.now.wall, |MicroTime(at)| *at);
+    status.spent.on(usage, None, begins.min(view.now.wall))
+}
+
+/// How much it was used until it began to leave; nothing, if that was not counted from the beginning: by an older agent.
+pub(super) fn used(status: &HostedBurstStatus) -> Option<UseReport> {
+    let Time(leaving) = status.draining_since.as_ref()?;
+    let MicroTime(accepted) = status.times.as_ref()?.accepted.as_ref()?;
+    let spent = status.spent.until(*leaving);
+    let lasted = leaving.as_second().saturating_sub(accepted.as_second());
+    (spent.since.is_some() && spent.seconds.saturating_add(COUNT_BEGINS) >= lasted || status.run.is_some())
+        .then(|| UseReport::from(&spent))
 }
 
 /// What is said of a hosted burst.
@@ -441,6 +457,7 @@ impl Saying<'_> {
             message: told.message.unwrap_or_else(|| status.message.clone()),
             times: status.times.clone().unwrap_or_default().into(),
             run: status.run.clone().map(Into::into),
+            used: used(status),
         }))
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
-use tributary_api::budget::Usage;
+use tributary_api::budget::{Spent, Usage};
 use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
+use tributary_cluster::conditions::Statement;
 use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
@@ -83,24 +84,25 @@ pub(crate) struct BurstStep {
 pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
     let none = BurstStatus::default();
     let old = view.burst.status.as_ref().unwrap_or(&none);
-    let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None };
+    let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None, agreement: None };
     draft.adopt_incarnation();
     draft.see_network();
     draft.inherit_evictions();
     draft.take_word();
+    draft.compare();
     match draft.held() {
         _ if view.burst.spec.release => draft.release(),
         Some((hold, why)) => draft.hold_back(hold, why),
         None => draft.hold(),
     }
     draft.count();
-    let Draft { mut status, mut notes, wake, .. } = draft;
+    let Draft { mut status, mut notes, wake, agreement, .. } = draft;
     let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
     let times = status.times.get_or_insert_default();
     times.planned.get_or_insert_with(|| now.clone());
     times.offered = times.offered.take().or(placed.then_some(now));
     status.observed_generation = view.burst.metadata.generation;
-    conditions::conclude(&mut status, old, view, &mut notes);
+    conditions::conclude(&mut status, old, view, agreement, &mut notes);
     BurstStep { status, notes, wake }
 }
 
@@ -112,6 +114,8 @@ pub(super) struct Draft<'a> {
     wake: Option<Duration>,
     /// A peer that was let go in this step: it is asked again once it has confirmed that.
     parting: Option<PeerName>,
+    /// Whether its peer counted the same, if that was learned in this step.
+    pub(super) agreement: Option<Statement>,
 }
 
 impl<'a> Draft<'a> {
@@ -182,6 +186,11 @@ impl<'a> Draft<'a> {
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
         let usage = self.usage(brokers);
         self.status.spent = self.status.spent.on(usage, budget.renewal.as_deref(), now);
+        // An agent before this one may have counted no more than what is spent.
+        let accepted = self.status.times.as_ref().and_then(|times| times.accepted.as_ref());
+        let begins =
+            accepted.filter(|_| self.status.used == Spent::default()).map_or(now, |MicroTime(at)| now.min(*at));
+        self.status.used = self.status.used.on(usage, None, begins);
         let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
         let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
         wakes.into_iter().for_each(|delay| self.wake_in(delay));
@@ -452,11 +461,13 @@ impl<'a> Draft<'a> {
         let wish = offer::wish(view.burst);
         let grows = place::grows(&peer, &wish, view.peers, &view.claimed.claimed());
         self.status.price = view.peers.get(&peer).map(|there| there.price(grows)).unwrap_or_default();
+        (self.status.used, self.status.peer_count) = (Spent::default(), None);
         self.status.peer = Some(peer.into());
     }
 
     /// Nothing of it can join from there any more, or a person takes that upon themselves.
     pub(super) fn let_go(&mut self) {
+        self.miss_the_count();
         let (status, now) = (&mut self.status, Time(self.view.now.wall));
         let peer = status.peer.take();
         let held = |known: &&mut CredentialRecipient| Some(&known.peer) == peer.as_ref() && known.free_since.is_none();

@@ -20,7 +20,13 @@ use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
-pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) {
+pub(super) fn conclude(
+    status: &mut BurstStatus,
+    old: &BurstStatus,
+    view: &BurstView<'_>,
+    agreement: Option<Statement>,
+    notes: &mut Vec<Note>,
+) {
     let missing = view.root.filter(|_| status.phase == BurstPhase::Ready).and_then(|root| view.burst.shortfall(root));
     if let Some(missing) = &missing {
         status.message.clone_from(missing);
@@ -66,7 +72,7 @@ pub(super) fn conclude(status: &mut BurstStatus, old: &BurstStatus, view: &Burst
     let gone = [(PREFLIGHT, preflight.is_none()), (BUDGET, budget.is_none()), (DEMAND, status.demand.is_none())];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
     let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget).chain(demand);
-    let statements = said.chain(lead_address(old, view)).chain(delivered);
+    let statements = said.chain(lead_address(old, view)).chain(delivered).chain(agreement);
     let merged = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
     status.conditions = conditions::without(merged, &gone);
 

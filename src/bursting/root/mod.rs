@@ -10,8 +10,10 @@
 //! | [`burst_status`], `conditions`, `placement_backoff` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`hold`] | a peer that is out of contact → how long the slot stays its own, and what frees it | no |
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
+//! | `agreement` | what was used, by the count of both sides → whether they agree | no |
 //! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
+mod agreement;
 pub(crate) mod budget;
 pub(crate) mod burst_status;
 mod conditions;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec};
+use tributary_api::labels;
 use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 use super::hold;
@@ -114,6 +115,7 @@ pub fn desired(burst: &Burst) -> DesiredBurst {
         warm,
         hosted_uid: current.and_then(|status| status.hosted_uid.clone()),
         offer: burst.offered(),
+        user: burst.metadata.labels.as_ref().and_then(|all| all.get(labels::USER)).cloned(),
         trace: spans::of_burst(burst).map(|span| span.to_string()),
     }
 }

@@ -270,6 +270,8 @@ fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Bu
         (labels::MINICLUSTER, &root_name),
         (labels::SLOT, &spec.slot),
     ];
+    let user = root.metadata.labels.as_ref().and_then(|all| all.get_key_value(labels::USER));
+    let user = user.map(|(key, user)| (key.clone(), user.clone()));
     let retry = root.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let retry = retry.map(|retry| (labels::RETRY.to_owned(), retry.clone()));
     let trace = trace.map(|trace| (labels::TRACEPARENT.to_owned(), trace.to_string()));
@@ -277,7 +279,7 @@ fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Bu
     let metadata = ObjectMeta {
         name: Some(names::burst_object(&root_name, &spec.slot)),
         namespace: root.metadata.namespace.clone(),
-        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(user).collect()),
         annotations: Some(annotations).filter(|all| !all.is_empty()),
         owner_references: controller_reference(root).map(|owner| vec![owner]),
         ..ObjectMeta::default()

@@ -58,11 +58,12 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
     };
     let labels =
         [(labels::kubernetes::MANAGED_BY, labels::TRIBUTARY), (labels::FLUX_JOB, name), (labels::SLOT, slot.as_str())];
+    let user = job.labels().get_key_value(labels::USER).map(|(key, user)| (key.clone(), user.clone()));
     let returned = job.status.as_ref().and_then(|status| status.returned.clone()).unwrap_or_default();
     let metadata = ObjectMeta {
         name: Some(names::sent_burst(name)),
         namespace: job.metadata.namespace.clone(),
-        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(user).collect()),
         // Whoever asked its last Burst to be offered again has had that; what was refused since then was refused.
         annotations: job
             .annotations()

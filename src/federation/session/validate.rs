@@ -34,6 +34,7 @@ pub(crate) fn check(desired: &DesiredBurst) -> Result<(), String> {
         ("arch", desired.arch.as_deref(), limits::WORD),
         ("hostedUid", desired.hosted_uid.as_deref(), limits::UID),
         ("offer", Some(&desired.offer), limits::UID),
+        ("user", desired.user.as_deref(), limits::WORD),
     ];
     let strange = |(_, text, limit): &(&str, Option<&str>, usize)| {
         text.is_some_and(|text| text.len() > *limit || !text.bytes().all(|byte| byte.is_ascii_graphic()))
@@ -92,6 +93,7 @@ pub(crate) fn fit(said: ObservedBurst) -> ObservedBurst {
             message: limits::plain(&run.message, limits::MESSAGE),
             ..run
         }),
+        used: said.used,
     }
 }
 

@@ -179,6 +179,7 @@ fn desired(peer: &str, number: usize) -> DesiredBurst {
         hosted_uid: None,
         offer: String::new(),
         trace: None,
+        user: None,
     }
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn offer() -> DesiredBurst {
         hosted_uid: None,
         offer: String::new(),
         trace: None,
+        user: None,
     }
 }
 

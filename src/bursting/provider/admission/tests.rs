@@ -51,6 +51,7 @@ fn offer_of_cores(cores: u32) -> DesiredBurst {
         hosted_uid: None,
         offer: String::new(),
         trace: None,
+        user: None,
     }
 }
 
