@@ -57,8 +57,18 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-const CONTROLLERS: [&str; 9] =
-    ["minicluster", "pod index", "left volume", "queue", "burst", "hosted burst", "peer", "demand", "lost pod"];
+const CONTROLLERS: [&str; 10] = [
+    "minicluster",
+    "pod index",
+    "left volume",
+    "queue",
+    "burst",
+    "hosted burst",
+    "peer",
+    "demand",
+    "lost pod",
+    "usage",
+];
 
 const PASSES: Described = Described::counter(
     "controller_passes",

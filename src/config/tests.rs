@@ -82,6 +82,11 @@ fn errors_name_the_key_and_where_it_stands() {
         ("[cluster]\nname=\"a\"\n[bursting]\nlease_seconds=20\n", &[], "30 is not between 1 s and the lease of 20 s"),
         ("[cluster]\nname=\"a\"\n[bursting]\ndrain_seconds=4000\n", &[], "4000 is more than 3600 s"),
         (
+            "[cluster]\nname=\"a\"\n[bursting]\nusage_days=0\n",
+            &[],
+            "bursting.usage_days: 0 is not between 1 day and 400 days",
+        ),
+        (
             "[cluster]\nname=\"a\"\n[federation]\nvalidity=\"a day\"\n",
             &[],
             "federation.validity: \"a day\" is not a duration",

@@ -134,6 +134,7 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, federation: {identity: {trustDomain: A b}}}",
         "{cluster: {name: east}, federation: {identity: {validity: a day}}}",
         "{cluster: {name: east}, bursting: {leaseSeconds: 5}}",
+        "{cluster: {name: east}, bursting: {usageDays: 0}}",
         "{cluster: {name: east}, liveness: {heartbeatMillis: 1.5}}",
         "{cluster: {name: east}, crds: {install: false}}",
         "{cluster: {name: east}, log: {format: xml}}",

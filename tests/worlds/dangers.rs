@@ -20,6 +20,7 @@ use tributary_tests::scenario::bursting;
 use crate::agent::Settings;
 use crate::cluster::{SYSTEM, USERS, is_ready as pod_is_ready, put};
 use crate::scenarios::{log, on_paused_time};
+use crate::usage::Accounts;
 use crate::world::{NAMES, World};
 
 pub const SHORT: Settings = Settings {
@@ -43,6 +44,7 @@ where
     log();
     let result = on_paused_time(1, async move || {
         let mut world = World::new(size, settings);
+        world.accounts = Some(Accounts::default());
         let result = scenario(&mut world).await;
         if std::env::var_os("WORLDS_WRITES").is_some() {
             println!("{}\n{}", world.history.join("\n"), world.writes().join("\n"));

@@ -16,7 +16,7 @@ use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
-use tributary::api::names;
+use tributary::api::{labels, names};
 use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::Backup;
 
@@ -87,7 +87,9 @@ fn running(world: &World) -> BTreeSet<String> {
 fn files(world: &World) -> Vec<Option<Value>> {
     let of = |cluster: usize| {
         let server = world.clusters[cluster].server.clone();
-        let maps = server.list::<ConfigMap>().into_iter().map(|map| serde_json::to_value(map.data).ok());
+        let maps =
+            server.list::<ConfigMap>().into_iter().filter(|map| map.metadata.namespace.as_deref() == Some(USERS));
+        let maps = maps.map(|map| serde_json::to_value(map.data).ok());
         let secrets = server.list::<Secret>().into_iter().map(|secret| serde_json::to_value(secret.data).ok());
         maps.chain(secrets).collect::<Vec<_>>()
     };
@@ -101,7 +103,7 @@ fn statuses(world: &World) -> Vec<String> {
         let names = server.list::<K>().into_iter().map(|object| object.meta().name.clone().unwrap_or_default());
         let status = |name: String| {
             let mut status = server.stored::<K>(USERS, &name).unwrap()["status"].take();
-            for of_clock in ["spent", "burstsSpent"] {
+            for of_clock in ["spent", "burstsSpent", "used"] {
                 status.as_object_mut().unwrap().remove(of_clock);
             }
             format!("{} {name}: {status:#}", K::kind(&()))
@@ -115,6 +117,8 @@ fn statuses(world: &World) -> Vec<String> {
 
 fn take_over(version: PathBuf) {
     in_world(2, LONG, async move |world| {
+        // What was used before is not known here.
+        world.accounts = None;
         for cluster in 0..2 {
             world.kill(cluster, 0);
             let path = version.join(format!("{}.json", world.clusters[cluster].name));
@@ -136,6 +140,8 @@ fn take_over(version: PathBuf) {
                     .iter()
                     .any(|kind| words[3].starts_with(kind))
                 && words[1].starts_with("tributary")
+                // Its record of what is used is of the agent itself.
+                && words[1] != labels::manager::USAGE
                 && words.get(4) != Some(&"status")
         };
         let writes = world.writes();

@@ -192,23 +192,20 @@ fn used(
         let sum = sums.entry((side, known)).or_default();
         *sum = [*sum, usage].into_iter().sum();
     }
-    let whole = |amount: u64, of: f64| amount as f64 / of;
-    let of_both: [(&Described, fn(&Usage) -> (u64, f64)); 3] = [
-        (&USAGE_BROKERS, |usage| (usage.brokers.into(), 1.0)),
-        (&USAGE_CORES, |usage| (usage.milli_cores, 1000.0)),
-        (&USAGE_GPUS, |usage| (usage.gpus, 1.0)),
-    ];
-    for (described, amount) in of_both {
+    let mut show = |described: &Described, amount: fn(&Usage) -> f64| -> std::fmt::Result {
         let mut family = described.encoder(encoder)?;
         for ((side, peer), usage) in &sums {
-            let (amount, of) = amount(usage);
             let labels = [("side", side.to_string()), ("peer", (*peer).to_owned())];
-            ConstGauge::new(whole(amount, of)).encode(family.encode_family(&labels)?)?;
+            ConstGauge::new(amount(usage)).encode(family.encode_family(&labels)?)?;
         }
-    }
+        Ok(())
+    };
+    show(&USAGE_BROKERS, |usage| usage.brokers.into())?;
+    show(&USAGE_CORES, |usage| usage.milli_cores as f64 / 1000.0)?;
+    show(&USAGE_GPUS, |usage| usage.gpus as f64)?;
     let mut family = USAGE_COST.encoder(encoder)?;
     for ((_, peer), usage) in sums.iter().filter(|((side, _), _)| *side == Side::Root) {
-        let cost = whole(usage.hourly.millionths(), 1_000_000.0);
+        let cost = usage.hourly.millionths() as f64 / 1_000_000.0;
         ConstGauge::new(cost).encode(family.encode_family(&[("peer", (*peer).to_owned())])?)?;
     }
     Ok(())
