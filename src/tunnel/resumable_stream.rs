@@ -48,8 +48,10 @@ pub struct ResumableStream {
     /// Position before which the present stream has carried everything, and the furthest that any stream has.
     sent: u64,
     furthest: u64,
-    /// How much the other end lets us have under way, and whether it was told that this is too little.
+    /// How much the other end lets us have under way, up to which position it has ever let us send by that, and whether it was
+    /// told that this is too little.
     theirs: usize,
+    limit: u64,
     blocked: bool,
     /// Our side broke; whether the other end was told on the present stream.
     broken: Option<bool>,
@@ -91,7 +93,8 @@ impl Default for ResumableStream {
             acked: 0,
             sent: 0,
             furthest: 0,
-            theirs: TUNNEL_WINDOW,
+            theirs: FIRST_WINDOW,
+            limit: 0,
             blocked: false,
             broken: None,
             queue: Backlog::default(),
@@ -183,7 +186,8 @@ impl ResumableStream {
         if let Some(told) = &mut self.broken {
             return (!std::mem::replace(told, true)).then_some(Segment::Reset);
         }
-        let data = self.sent < self.replay.end();
+        // More may have been read before there was a stream than the other end turned out to let us send.
+        let data = self.sent < self.replay.end().min(self.limit);
         let unsaid = self.delivered - if self.repeat { 0 } else { self.told };
         let last = self.other_ended && self.delivered == self.arrived;
         let enough = if self.queue.len() == 0 { (TUNNEL_FLOOR / 2) as u64 } else { ACK_AT };
@@ -203,7 +207,8 @@ impl ResumableStream {
         }
         if data {
             let bytes = self.replay.at(self.sent);
-            return Some(Segment::Data(&bytes[..bytes.len().min(TUNNEL_PIECE)]));
+            let most = TUNNEL_PIECE.min((self.limit - self.sent) as usize);
+            return Some(Segment::Data(&bytes[..bytes.len().min(most)]));
         }
         if self.ended && self.sent == self.replay.end() {
             self.carried(1);
@@ -247,8 +252,7 @@ impl ResumableStream {
             }
             Segment::Reset => self.other_broke = true,
             Segment::Window(bytes) => {
-                self.theirs = bytes as usize;
-                self.blocked = false;
+                self.may_send(bytes as usize);
             }
             Segment::Blocked => self.ours.short = true,
         }
@@ -261,7 +265,14 @@ impl ResumableStream {
         }
         self.acked = position;
         self.replay.release(position);
+        self.limit = self.limit.max(position + self.theirs as u64);
         Ok(())
+    }
+
+    /// The other end lets us have so much under way.
+    fn may_send(&mut self, window: usize) {
+        (self.theirs, self.blocked) = (window, false);
+        self.limit = self.limit.max(self.acked + window as u64);
     }
 
     /// What our side is given next.
@@ -293,8 +304,7 @@ impl ResumableStream {
     /// It cannot have: this is another connection.
     pub fn resume(&mut self, position: u64, window: Option<u32>) -> Result<(), Violation> {
         self.ours.heeded = window.is_some();
-        self.theirs = window.map_or(TUNNEL_WINDOW, |window| window as usize);
-        self.blocked = false;
+        self.may_send(window.map_or(TUNNEL_WINDOW, |window| window as usize));
         if let Some(told) = &mut self.broken {
             *told = false;
             return Ok(());
@@ -514,6 +524,35 @@ mod tests {
         assert_eq!(end.transmit(), Some(Segment::Window(TUNNEL_FLOOR as u32)));
         end.receive(Segment::Data(&vec![0; 64 << 10])).unwrap();
         assert_eq!(end.takes()[1], 128 << 10, "it may have been under way");
+    }
+
+    #[test]
+    fn what_was_read_before_there_was_a_stream_waits_until_it_may_be_sent() {
+        let (mut ours, mut other) = (ResumableStream::default(), ResumableStream::default());
+        while ours.room(TUNNEL_WINDOW) > 0 {
+            let bytes = vec![7; ours.room(TUNNEL_WINDOW)];
+            ours.read(&bytes);
+        }
+        let said = ours.held();
+        other.grant(TUNNEL_FLOOR);
+        let window = other.opening();
+        assert!(window as usize == TUNNEL_FLOOR && said > TUNNEL_FLOOR);
+        ours.resume(0, Some(window)).unwrap();
+        other.resume(0, Some(FIRST_WINDOW as u32)).unwrap();
+        let mut taken = 0;
+        while taken < said {
+            while let Some(piece) = ours.transmit() {
+                let length = if let Segment::Data(bytes) = piece { bytes.len() } else { 0 };
+                other.receive(piece).unwrap();
+                ours.carried(length);
+            }
+            let Some(Delivery::Bytes(bytes)) = other.delivery() else { panic!("{taken} of {said}: nothing comes") };
+            taken += bytes.len();
+            other.delivered(bytes.len());
+            while let Some(piece) = other.transmit() {
+                ours.receive(piece).unwrap();
+            }
+        }
     }
 
     #[test]

@@ -14,10 +14,12 @@ mod peers;
 mod queue;
 mod restart;
 mod tunnel;
+mod ways;
 mod webhook;
 mod wire;
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -41,6 +43,9 @@ struct Arguments {
     /// tunnel section, e.g. 10.9.0.1,10.9.0.2
     #[arg(long, value_name = "ROOT,PROVIDER", value_parser = two_addresses)]
     long_way: Option<[Ipv4Addr; 2]>,
+    /// The program tributary-ends for the tunnel section, as it comes to pods (default: a part of this program)
+    #[arg(long, value_name = "PROGRAM")]
+    ends: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -77,7 +82,7 @@ fn two_addresses(text: &str) -> Result<[Ipv4Addr; 2], String> {
 }
 
 fn main() -> ExitCode {
-    // The operator under test may be this program itself.
+    // The operator under test, and parts of a tunnel, may be this program itself.
     if let Some(code) = operator::become_agent_if_asked() {
         return code;
     }
@@ -121,7 +126,7 @@ async fn run(arguments: &Arguments) -> anyhow::Result<()> {
         wire::idle().await?;
     }
     if wanted(Section::Tunnel) {
-        tunnel::tunnel(arguments.long_way).await?;
+        tunnel::tunnel(arguments.long_way, arguments.ends.as_deref()).await?;
     }
     if wanted(Section::Queue) {
         queue::queue();

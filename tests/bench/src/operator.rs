@@ -11,12 +11,17 @@ use tributary_sandbox::{ADMIN, Cluster, Group, Process, Sandbox, Signal};
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::federation::{SYSTEM, apply_crds, make_namespace};
 
+use crate::ways;
+
 /// Set in a process that shall be an agent; its value is the configuration file.
 const AGENT: &str = "TRIBUTARY_BENCH_AGENT";
 
 /// If this process was started as the operator, it is one until it ends.
 pub(crate) fn become_agent_if_asked() -> Option<ExitCode> {
     if let Some(code) = tributary_tests::agent::become_agent_if_asked() {
+        return Some(code);
+    }
+    if let Some(code) = ways::become_part_if_asked() {
         return Some(code);
     }
     let config = std::env::var_os(AGENT)?;
@@ -61,19 +66,24 @@ impl Bed {
 
     /// The time that the operator has computed, in its own code and in the kernel.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        /// What the kernel counts in (`USER_HZ`), on every architecture that Linux still has.
-        const TICK: Duration = Duration::from_millis(10);
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        // The name, in brackets, may have blanks. Two fields of those after it are utime and stime.
-        let (_, fields) = stat.rsplit_once(')').context("no process name")?;
-        let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
-        Ok(TICK * ticks)
+        cpu(self.process.id())
     }
 
     /// Resident memory of the operator, in MiB.
     pub(crate) fn resident(&self) -> anyhow::Result<f64> {
         resident(self.process.id())
     }
+}
+
+/// The time that a process has computed, in its own code and in the kernel.
+pub(crate) fn cpu(process: u32) -> anyhow::Result<Duration> {
+    /// What the kernel counts in (`USER_HZ`), on every architecture that Linux still has.
+    const TICK: Duration = Duration::from_millis(10);
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // The name, in brackets, may have blanks. Two fields of those after it are utime and stime.
+    let (_, fields) = stat.rsplit_once(')').context("no process name")?;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>).sum::<Result<u32, _>>()?;
+    Ok(TICK * ticks)
 }
 
 /// Resident memory of a process, in MiB.
