@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use quinn::congestion::BbrConfig;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Connection, ServerConfig, TransportConfig, VarInt};
+use quinn::{Connection, MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::watch;
 use tributary_clock::SharedClock;
 
+use super::socket::LARGEST_PACKET;
 use crate::identity::tls::{self, Slot};
 use crate::identity::{IdentityStore, Peers};
 use crate::timers::Timers;
@@ -56,6 +57,9 @@ pub(super) fn transport(timers: &Timers) -> TransportConfig {
         // little to say, which control connections are, is not held back by either.
         .congestion_controller_factory(Arc::new(BbrConfig::default()))
         .datagram_receive_buffer_size(None);
+    let mut packets = MtuDiscoveryConfig::default();
+    packets.upper_bound(LARGEST_PACKET);
+    config.mtu_discovery_config(Some(packets));
     config
 }
 

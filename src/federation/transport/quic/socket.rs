@@ -11,6 +11,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// holds 3 ms of a gigabit, and a scheduling delay is longer than that.
 const BUFFER: usize = 4 << 20;
 
+/// Bytes of UDP's payload that are tried on a path, and taken from peers. Networks of clouds and of HPC sites carry jumbo frames,
+/// and a packet costs about the same whatever is in it. quinn hands the kernel 10 packets at a time, which may be 65,507 bytes
+/// together: of larger ones, all 10 are lost.
+pub(super) const LARGEST_PACKET: u16 = 6_500;
+
+const _: () = assert!(10 * LARGEST_PACKET as u32 <= 65_507, "as the kernel takes them");
+
 /// Why the agent cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {step} UDP {address}; federation.listen is the address, and no other process may have it")]
@@ -32,8 +39,9 @@ pub(crate) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endp
             None => Err(error),
         })
         .map_err(failed("listen on"))?;
-    Endpoint::new(EndpointConfig::default(), Some(server), socket, Arc::new(TokioRuntime))
-        .map_err(failed("run QUIC on"))
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(LARGEST_PACKET).expect("a packet of QUIC has 1,200 to 65,527 bytes");
+    Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime)).map_err(failed("run QUIC on"))
 }
 
 /// Takes the socket away from an endpoint that is closed, so that its port is free at once. A connection that was closed
