@@ -1,5 +1,6 @@
 //! Bytes in the order in which they came, in memory that is little more than they are.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// Small arrivals are joined up to so many bytes; larger ones stay as they came. Of two neighbours one is at least half of
@@ -44,8 +45,9 @@ impl Backlog {
         self.footprint
     }
 
-    /// Appends these.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Appends these; owned ones are copied only to be joined.
+    pub(super) fn push<'a>(&mut self, bytes: impl Into<Cow<'a, [u8]>>) {
+        let bytes = bytes.into();
         if bytes.is_empty() {
             return;
         }
@@ -60,11 +62,11 @@ impl Backlog {
                 let enough = (2 * capacity).clamp(length + bytes.len(), SEGMENT);
                 last.bytes.reserve_exact(enough - length);
             }
-            last.bytes.extend_from_slice(bytes);
+            last.bytes.extend_from_slice(&bytes);
             self.footprint += last.footprint();
             return;
         }
-        let segment = Segment { at, bytes: bytes.to_vec() };
+        let segment = Segment { at, bytes: bytes.into_owned() };
         self.footprint += segment.footprint();
         self.segments.push_back(segment);
     }

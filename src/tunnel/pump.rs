@@ -1,14 +1,14 @@
 //! Carries one TCP connection: between its two halves and whatever stream there is.
 
 use std::future::{pending, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
@@ -162,16 +162,16 @@ impl Carrier {
     }
 
     /// Sends some of that.
-    async fn write(&mut self, conduit: &ResumableStream) -> io::Result<Written> {
-        write(&mut self.send, &mut self.head, self.body, conduit).await
+    async fn write(&mut self, conduit: &ResumableStream) -> io::Result<usize> {
+        write(&mut self.send, &self.head, self.body, conduit).await
     }
 
-    /// Takes note of what was sent.
-    fn written(&mut self, written: Written, conduit: &mut ResumableStream) {
-        if let Written::Body(length) = written {
-            self.body -= length;
-            conduit.carried(length);
-        }
+    /// Takes note of so many bytes that were sent.
+    fn written(&mut self, length: usize, conduit: &mut ResumableStream) {
+        let head = length.min(self.head.len());
+        self.head.advance(head);
+        self.body -= length - head;
+        conduit.carried(length - head);
     }
 
     /// Takes in what has arrived.
@@ -210,18 +210,12 @@ impl LastWords {
     }
 }
 
-/// Of what something was sent.
-enum Written {
-    Head,
-    Body(usize),
-}
-
 /// One thing that happened.
 enum Happened {
     Read(io::Result<Vec<u8>>),
     Delivered(io::Result<usize>),
     Arrived(io::Result<Vec<u8>>),
-    Written(io::Result<Written>),
+    Written(io::Result<usize>),
     Stream(Stream),
     Gone(String),
     Expired,
@@ -273,7 +267,7 @@ impl Pump {
                 }
                 Happened::Read(Ok(bytes)) if !bytes.is_empty() => {
                     counts.took(bytes.len());
-                    conduit.read(&bytes);
+                    conduit.read(bytes);
                 }
                 Happened::Delivered(Ok(taken)) => {
                     // An end counts as a byte to the other side, and is none.
@@ -350,9 +344,12 @@ impl Source {
     }
 }
 
-/// What there is to be read, at most `room`; empty at the end. It takes memory only once it is there: most connections are
-/// idle most of the time.
-async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Result<Vec<u8>> {
+/// What there is to be read, at most `room` and [`TUNNEL_PIECE`]; empty at the end. It takes memory only once it is there: most
+/// connections are idle most of the time.
+///
+/// # Errors
+/// Of the reader.
+pub async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Result<Vec<u8>> {
     poll_fn(|cx| {
         let mut bytes = [const { MaybeUninit::uninit() }; TUNNEL_PIECE];
         let mut bytes = ReadBuf::uninit(&mut bytes[..room.min(TUNNEL_PIECE)]);
@@ -380,18 +377,14 @@ async fn exchange(carrier: Option<&mut Carrier>, conduit: &ResumableStream) -> H
     }
 }
 
-async fn write(
-    send: &mut SendHalf,
-    head: &mut BytesMut,
-    body: usize,
-    conduit: &ResumableStream,
-) -> io::Result<Written> {
-    let (written, of) = if head.is_empty() {
-        let bytes = conduit.outgoing();
-        let written = send.write(&bytes[..body.min(bytes.len())]).await?;
-        (written, Written::Body(written))
+async fn write(send: &mut SendHalf, head: &[u8], body: usize, conduit: &ResumableStream) -> io::Result<usize> {
+    let bytes = conduit.outgoing();
+    let body = &bytes[..body.min(bytes.len())];
+    // In one packet, where the stream is a connection itself.
+    let written = if head.is_empty() {
+        send.write(body).await?
     } else {
-        (send.write_buf(head).await?, Written::Head)
+        send.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]).await?
     };
-    if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(of) }
+    if written == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(written) }
 }

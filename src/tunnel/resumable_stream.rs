@@ -4,6 +4,8 @@
 //! kept until the other end has given it to its side and said so, so that whatever a broken stream took with it is sent
 //! again on the next one: from the position up to which the other end says it has everything.
 
+use std::borrow::Cow;
+
 use super::backlog::Backlog;
 use super::segment::Segment;
 use crate::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
@@ -144,7 +146,8 @@ impl ResumableStream {
     }
 
     /// These were read from our side: not more than there was room for.
-    pub fn read(&mut self, bytes: &[u8]) {
+    pub fn read<'a>(&mut self, bytes: impl Into<Cow<'a, [u8]>>) {
+        let bytes = bytes.into();
         debug_assert!(!self.ended && bytes.len() <= TUNNEL_PIECE, "as room() says");
         self.replay.push(bytes);
     }
