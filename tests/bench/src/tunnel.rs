@@ -23,6 +23,8 @@ const ROUND_TRIPS: usize = 1_000;
 const MANY: usize = 32;
 /// Brokers of one burst that all connect to the lead themselves.
 const BROKERS: usize = 1_100;
+/// Pods that they are in here. Each broker would have its own, with an end of its own.
+const PODS: usize = 10;
 
 /// All figures. `long_way`: two addresses of this machine that packets take a long, lossy way between. `ends`: the program of
 /// the tunnel's ends, as it comes to pods; without it, this program is them.
@@ -31,7 +33,7 @@ pub(crate) async fn tunnel(long_way: Option<[Ipv4Addr; 2]>, ends: Option<&Path>)
     let mut all = vec![Measured::of(Way::plain(leads))];
     let between = Between::Loopback;
     all.push(Measured::of(ways::agents("tunnel", leads, between).await?));
-    all.push(Measured::of(ways::ends("tunnel, ends in pods", leads, between, ends).await?));
+    all.push(Measured::of(ways::ends("tunnel, ends in pods", leads, between, ends, 1).await?));
     all.extend(ways::stunnel("stunnel pair", leads, [Ipv4Addr::LOCALHOST; 2]).await?.map(Measured::of));
     in_turns(&mut all, ROUND_TRIPS).await?;
     if let [_, tunnel, relayed, stunnel] = all.as_slice() {
@@ -43,7 +45,7 @@ pub(crate) async fn tunnel(long_way: Option<[Ipv4Addr; 2]>, ends: Option<&Path>)
 
     let between = long_way.map_or(Between::Relay, Between::Addresses);
     let mut all = vec![Measured::of(ways::agents("tunnel, long way", leads, between).await?)];
-    all.push(Measured::of(ways::ends("ends in pods, long way", leads, between, ends).await?));
+    all.push(Measured::of(ways::ends("ends in pods, long way", leads, between, ends, 1).await?));
     let Some(at) = long_way else {
         line("SKIPPED: stunnel over the long way: --long-way names addresses between which packets of TCP take one");
         return in_turns(&mut all, ROUND_TRIPS / 20).await;
@@ -59,11 +61,10 @@ pub(crate) async fn tunnel(long_way: Option<[Ipv4Addr; 2]>, ends: Option<&Path>)
 
 /// As many connections as a large burst without a gateway makes: how long until all have an answer, and what they take.
 async fn crowd(leads: [SocketAddr; 2], ends: Option<&Path>) -> anyhow::Result<()> {
-    let way = ways::ends("crowd", leads, Between::Loopback, ends).await?;
+    let way = ways::ends("crowd", leads, Between::Loopback, ends, PODS).await?;
     let (before, started) = (way.resident()?, now());
     let mut all = JoinSet::new();
-    for _ in 0..BROKERS {
-        let echo = way.echo;
+    for echo in way.pods[1..].iter().copied().cycle().take(BROKERS) {
         all.spawn(async move {
             let mut tcp = TcpStream::connect(echo).await?;
             tcp.write_all(&[7; 64]).await?;

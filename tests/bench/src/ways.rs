@@ -48,13 +48,15 @@ pub(crate) struct Way {
     pub(crate) sink: SocketAddr,
     /// Leads to the one that answers.
     pub(crate) echo: SocketAddr,
+    /// Where each pod takes connections, if there are pods: the first leads to the one that counts bytes.
+    pub(crate) pods: Vec<SocketAddr>,
     processes: Vec<Child>,
     _files: Option<TempDir>,
 }
 
 impl Way {
     fn new(name: &'static str, [sink, echo]: [SocketAddr; 2]) -> Self {
-        Self { name, sink, echo, processes: Vec::new(), _files: None }
+        Self { name, sink, echo, pods: Vec::new(), processes: Vec::new(), _files: None }
     }
 
     /// Without anything between.
@@ -164,12 +166,14 @@ pub(crate) async fn agents(name: &'static str, leads: [SocketAddr; 2], between: 
     way.up().await
 }
 
-/// Through two agents that relay between ends beside the brokers and beside each lead.
+/// Through two agents that relay between ends beside each lead and in the pods of brokers: one that sends to the first lead, and
+/// `pods` that speak with the other.
 pub(crate) async fn ends(
     name: &'static str,
     leads: [SocketAddr; 2],
     between: Between,
     program: Option<&Path>,
+    pods: usize,
 ) -> anyhow::Result<Way> {
     let files = tempfile::tempdir()?;
     let certificate = files.path().join("curve.cert");
@@ -186,13 +190,16 @@ pub(crate) async fn ends(
         Ok(command.env(END, words).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?)
     };
     let mut way = agents(name, leads, between).await?;
-    for (lead, end) in leads.into_iter().zip([&mut way.sink, &mut way.echo]) {
+    for lead in leads {
         let lead_end = spawn(format!("lead {common} --listen {}:{ENDS_PORT} --broker {lead}", lead.ip()))?;
         way.processes.push(lead_end);
-        let listen = free(Ipv4Addr::LOCALHOST)?;
-        way.processes.push(spawn(format!("burst {common} --listen {listen} --lead {end} --host {listen}"))?);
-        *end = listen;
     }
+    for to in std::iter::once(way.sink).chain(std::iter::repeat_n(way.echo, pods)) {
+        let listen = free(Ipv4Addr::LOCALHOST)?;
+        way.processes.push(spawn(format!("burst {common} --listen {listen} --lead {to} --host {listen}"))?);
+        way.pods.push(listen);
+    }
+    (way.sink, way.echo) = (way.pods[0], way.pods[1]);
     way._files = Some(files);
     way.up().await
 }
