@@ -230,8 +230,10 @@ pub struct BurstStatus {
     /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
     /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False`
     /// with reason `Spent`; `UsageAgrees`, once its use at a peer ended: whether that peer counted as much (`Agrees`), or not
-    /// (`Differs`, with both figures), or could not say so (`NotTold`); and `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`, `False` with reason `Asleep`, or
-    /// `Unknown` while the queue cannot be looked at (`Forbidden`, `Unreadable`).
+    /// (`Differs`, with both figures), or could not say so (`NotTold`); `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`,
+    /// `False` with reason `Asleep`, or `Unknown` while nothing is heard of the queue (`NotReached`, `Unreadable`,
+    /// `NotCheckable`); and `TunnelEnds`, by a tunnel: `InPods`, or `False` with reason `InAgents` if connections of brokers break
+    /// when another agent leads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -246,6 +246,8 @@ pub mod condition {
     pub const DELIVERED: &str = "Delivered";
     /// Burst: the peer can be told where the lead broker is. Set once it could not.
     pub const LEAD_ADDRESS: &str = "LeadAddress";
+    /// Burst: connections of its brokers through the tunnel end in pods, so that agents may come and go. Set once it had some.
+    pub const TUNNEL_ENDS: &str = "TunnelEnds";
     /// Burst: a peer was chosen.
     pub const PLACED: &str = "Placed";
     /// Burst, HostedBurst: the provider takes it.

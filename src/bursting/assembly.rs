@@ -23,7 +23,7 @@ use tributary_cluster::events::Events;
 use tributary_cluster::leadership::Handover;
 use tributary_cluster::work::Worked;
 use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
-use tributary_contract::tunnel::Listening;
+use tributary_contract::tunnel::{Ends, Listening, TunnelKey};
 use tributary_contract::{PeerName, PeerReport, PeerSpec};
 use tributary_telemetry::Traces;
 
@@ -323,6 +323,19 @@ impl Bursting {
                 before = now;
             }
         };
+        let ends = async {
+            let (mut all, mut before) = (self.shared.tunnels.ends().subscribe(), BTreeMap::new());
+            // The sender lives as long as the tables.
+            while all.changed().await.is_ok() {
+                // Where connections end is said, and not how many there are.
+                let places = |ends: &Ends| (ends.in_pods > 0, ends.in_agents > 0);
+                let now = all.borrow_and_update().iter().map(|(key, ends)| (key.clone(), places(ends))).collect();
+                let all: &BTreeMap<TunnelKey, (bool, bool)> = &now;
+                let changed = all.keys().chain(before.keys()).filter(|key| all.get(*key) != before.get(*key));
+                changed.for_each(|key| self.root.answered(key));
+                before = now;
+            }
+        };
         let grants = async {
             let mut changes = self.shared.grants.changes();
             // The sender lives as long as the agent.
@@ -409,7 +422,7 @@ impl Bursting {
                 }
             }
         };
-        tokio::join!(answers, claims, listed, ports, grants, reports, capacity, api_host, complete);
+        tokio::join!(answers, claims, listed, ports, ends, grants, reports, capacity, api_host, complete);
     }
 
     /// Says once that every loss of contact is dated.

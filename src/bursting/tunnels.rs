@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_contract::tunnel::{Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
+use tributary_contract::tunnel::{AllEnds, Ends, Inlet, Inlets, Listening, Outlet, Outlets, TunnelKey};
 use tributary_render::ENDS_PORT;
 
 use super::nodes::PodView;
@@ -25,6 +25,7 @@ pub struct Tunnels {
     outlets: watch::Sender<Outlets>,
     inlets: watch::Sender<Inlets>,
     listening: watch::Sender<Listening>,
+    ends: watch::Sender<AllEnds>,
     /// The bursts as they are, and those whose lead this agent itself is looking at through their port.
     admitted: Mutex<Admitted>,
 }
@@ -57,9 +58,9 @@ impl Drop for Knock {
 impl Tunnels {
     /// Nothing is carried yet. `address`: of this agent's pod.
     pub(super) fn new(address: Option<IpAddr>) -> Self {
-        let (outlets, inlets, listening) =
-            (watch::Sender::default(), watch::Sender::default(), watch::Sender::default());
-        Self { address, outlets, inlets, listening, admitted: Mutex::default() }
+        let (outlets, inlets) = (watch::Sender::default(), watch::Sender::default());
+        let (listening, ends) = (watch::Sender::default(), watch::Sender::default());
+        Self { address, outlets, inlets, listening, ends, admitted: Mutex::default() }
     }
 
     /// Root side: where the connections of our bursts lead.
@@ -75,6 +76,16 @@ impl Tunnels {
     /// Where the federation tells the ports.
     pub fn listening(&self) -> watch::Sender<Listening> {
         self.listening.clone()
+    }
+
+    /// Where the federation tells of open connections of our bursts.
+    pub fn ends(&self) -> watch::Sender<AllEnds> {
+        self.ends.clone()
+    }
+
+    /// The open connections of a burst of ours.
+    pub(super) fn ends_of(&self, key: &TunnelKey) -> Ends {
+        self.ends.borrow().get(key).copied().unwrap_or_default()
     }
 
     /// The end of a burst's connections at this agent.

@@ -39,5 +39,17 @@ pub type Outlets = BTreeMap<TunnelKey, Outlet>;
 /// Every burst of peers that is carried.
 pub type Inlets = BTreeMap<TunnelKey, Inlet>;
 
+/// Root side: open connections of a burst, by where they end.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Ends {
+    /// In the pods of the brokers, on both sides: the agents only relay.
+    pub in_pods: usize,
+    /// In the agents.
+    pub in_agents: usize,
+}
+
+/// The connections of every burst that has some.
+pub type AllEnds = BTreeMap<TunnelKey, Ends>;
+
 /// The TCP port of every inlet, or why there is none.
 pub type Listening = BTreeMap<TunnelKey, Result<u16, String>>;

@@ -295,6 +295,7 @@ impl Federation {
                 outlets: tunnels.outlets(),
                 inlets: tunnels.inlets(),
                 listening: tunnels.listening(),
+                ends: tunnels.ends(),
                 address: federation.tunnel_listen(),
                 ports: federation.tunnel.ports(),
                 budget: self.budget.clone(),

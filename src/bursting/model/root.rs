@@ -12,6 +12,7 @@ use tributary_api::labels;
 use tributary_api::minicluster::{BurstNetworkType, BurstStatus as Row, MiniCluster};
 use tributary_api::peer::ClusterPeer;
 use tributary_contract::ports::{Incoming as _, Outgoing as _, State, StateKey};
+use tributary_contract::tunnel::Ends;
 use tributary_contract::{BurstUid, CredentialRequest, Epoch, LeadAddress, PeerName, PeerReport, PeerState};
 
 use super::{DRAIN, Kept, LEASE, NAMES, OLDEST, Pen, Rule, Said, TICK, name, now, older, secs};
@@ -266,6 +267,7 @@ impl Root {
             withdrawing: &agent.exchange.withdrawing(&uid),
             undeliverable: &BTreeMap::new(),
             no_lead: None,
+            ends: Ends::default(),
             root: Some(&self.mini_cluster()),
             seen: None,
         });

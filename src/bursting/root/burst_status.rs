@@ -14,6 +14,7 @@ use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::conditions::Statement;
+use tributary_contract::tunnel::Ends;
 use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
 
 use super::budget::{Account, Standing};
@@ -63,6 +64,8 @@ pub(crate) struct BurstView<'a> {
     pub undeliverable: &'a BTreeMap<PeerName, String>,
     /// Why the lead broker's address is not known.
     pub no_lead: Option<&'a NoLead>,
+    /// Its open connections through the tunnel.
+    pub ends: Ends,
     /// Its root, if that is there.
     pub root: Option<&'a MiniCluster>,
     /// What the last look at its root's queue found of it.

@@ -5,10 +5,12 @@ use tributary_api::burst::{BurstHold, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::condition::{
     ADMITTED, BROKERS_ONLINE, BUDGET, DELIVERED, DEMAND, LEAD_ADDRESS, PLACED, PREFLIGHT, READY, RESTART_REQUIRED,
+    TUNNEL_ENDS,
 };
 use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::PhaseTimes;
 use tributary_contract::observed::Step;
+use tributary_contract::tunnel::Ends;
 
 use super::budget::Standing;
 use super::burst_status::{BurstView, accounts};
@@ -18,6 +20,11 @@ use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 
 /// Reason for what does not reach the peer.
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";
+
+/// What ends in the agents, and what to do about it.
+const IN_AGENTS: &str = "connections of brokers break when another agent leads, on either side, and brokers connect again: \
+    the lead's pod or the burst's runs no end of the tunnel (an older agent started it, its nodes have another architecture, \
+    or `flux.brokerConfig` is the user's own)";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
 pub(super) fn conclude(
@@ -69,10 +76,17 @@ pub(super) fn conclude(
     let preflight = preflight_statement(&status.preflight);
     let budget = budget(status, old, view, notes);
     let demand = demand(status, old, view, notes);
-    let gone = [(PREFLIGHT, preflight.is_none()), (BUDGET, budget.is_none()), (DEMAND, status.demand.is_none())];
+    let by_tunnel = view.burst.spec.tunnel && status.peer.is_some();
+    let gone = [
+        (PREFLIGHT, preflight.is_none()),
+        (BUDGET, budget.is_none()),
+        (DEMAND, status.demand.is_none()),
+        (TUNNEL_ENDS, !by_tunnel),
+    ];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
     let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget).chain(demand);
-    let statements = said.chain(lead_address(old, view)).chain(delivered).chain(agreement);
+    let more = lead_address(old, view).into_iter().chain(tunnel_ends(status, view)).chain(delivered).chain(agreement);
+    let statements = said.chain(more);
     let merged = conditions::merged(&old.conditions, statements, view.burst.metadata.generation, view.now.wall);
     status.conditions = conditions::without(merged, &gone);
 
@@ -154,6 +168,18 @@ fn lead_address(old: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
             let text = address.unwrap_or_else(|| "through the agents".to_owned());
             known.then(|| Statement::holds(LEAD_ADDRESS, "Known", text))
         }
+    }
+}
+
+/// Where its connections through the tunnel end. An agent that leads anew has none for a moment, and says nothing else then;
+/// before there are brokers, the provider looks whether the lead answers, which ends in the agents.
+fn tunnel_ends(status: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
+    let Ends { in_pods, in_agents } = view.ends;
+    match (in_pods, in_agents) {
+        _ if !view.burst.spec.tunnel => None,
+        (1.., _) => Some(Statement::holds(TUNNEL_ENDS, "InPods", "connections of brokers outlast the agents")),
+        (0, 1..) if status.ready_brokers > 0 => Some(Statement::fails(TUNNEL_ENDS, "InAgents", IN_AGENTS)),
+        _ => None,
     }
 }
 

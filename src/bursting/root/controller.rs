@@ -25,6 +25,7 @@ use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_cluster::{conditions, traced};
 use tributary_contract::ports::CredentialSource;
+use tributary_contract::tunnel::Ends;
 use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 use tributary_telemetry::TraceContext;
 
@@ -289,6 +290,8 @@ impl Root {
         }
         let root = self.root_of(&burst);
         let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
+        let holder = burst.status.as_ref().and_then(|status| status.peer.as_deref());
+        let ends = holder.map(|peer| shared.tunnels.ends_of(&(peer.into(), uid.clone()))).unwrap_or_default();
         let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
         Some(PlacedView {
             now: shared.now(),
@@ -298,6 +301,7 @@ impl Root {
             withdrawing: shared.exchange.withdrawing(&uid),
             undeliverable: shared.exchange.undeliverable_to(&uid),
             no_lead,
+            ends,
             root,
             seen,
             burst,
@@ -431,6 +435,7 @@ pub(crate) struct PlacedView {
     withdrawing: BTreeSet<PeerName>,
     undeliverable: BTreeMap<PeerName, String>,
     no_lead: Option<NoLead>,
+    ends: Ends,
     /// With the pods of its lead.
     root: Option<(Arc<MiniCluster>, Vec<PodView>)>,
     seen: Option<Seen>,
@@ -508,6 +513,7 @@ impl Controller for Root {
                 withdrawing: &view.withdrawing,
                 undeliverable: &view.undeliverable,
                 no_lead: view.no_lead.as_ref(),
+                ends: view.ends,
                 root: view.root.as_ref().map(|(root, _)| &**root),
                 seen: view.seen.as_ref(),
             }))),

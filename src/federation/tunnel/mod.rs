@@ -43,7 +43,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 pub use self::links::{Control, TunnelLinks};
 pub use self::metrics::TunnelMetrics;
-use tributary_contract::tunnel::{Inlets, Listening, Outlets, TunnelKey};
+use tributary_contract::tunnel::{AllEnds, Inlets, Listening, Outlets, TunnelKey};
 use tributary_contract::{PeerName, PeerSpec};
 pub use tributary_tunnel::flow_control::Budget;
 use tributary_tunnel::unanswered;
@@ -68,6 +68,8 @@ pub struct TunnelPorts {
     pub inlets: watch::Receiver<Inlets>,
     /// Where the TCP port of every inlet is told.
     pub listening: watch::Sender<Listening>,
+    /// Where open connections of our bursts are told.
+    pub ends: watch::Sender<AllEnds>,
     /// Address that inlets listen on.
     pub address: IpAddr,
     /// TCP ports that inlets may have; `0..=0`: any.
@@ -85,6 +87,7 @@ impl TunnelPorts {
             outlets: watch::Sender::default().subscribe(),
             inlets: watch::Sender::default().subscribe(),
             listening: watch::Sender::default(),
+            ends: watch::Sender::default(),
             address: IpAddr::from([127, 0, 0, 1]),
             ports: 0..=0,
             budget: Budget::new(256 << 20),
@@ -121,7 +124,7 @@ pub(crate) struct Surroundings {
 
 /// Carries what the ports say until `shutdown`.
 pub(crate) async fn run(ports: TunnelPorts, surroundings: Surroundings) {
-    let TunnelPorts { outlets, inlets, listening, address, ports, budget, metrics } = ports;
+    let TunnelPorts { outlets, inlets, listening, ends, address, ports, budget, metrics } = ports;
     let Surroundings { transport, peers, controls, accepted, links, request, process, shutdown } = surroundings;
     let tasks = TaskTracker::new();
     let (unanswered, silent) = watch::channel(unanswered::Unanswered::new());
@@ -143,6 +146,7 @@ pub(crate) async fn run(ports: TunnelPorts, surroundings: Surroundings) {
     };
     let outlet = outlet::Outlet {
         outlets: outlets.clone(),
+        ends,
         budget: budget.clone(),
         unanswered: silent.clone(),
         metrics,

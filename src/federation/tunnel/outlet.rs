@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tributary_contract::PeerName;
-use tributary_contract::tunnel::{Outlet as Target, Outlets, TunnelKey};
+use tributary_contract::tunnel::{AllEnds, Ends, Outlet as Target, Outlets, TunnelKey};
 use tributary_tunnel::flow_control::{Budget, Share};
 use tributary_tunnel::pump::{Answer, Pump, Source, Stream};
 use tributary_tunnel::sockets;
@@ -34,6 +34,7 @@ type Name = (PeerName, u64, u64);
 #[derive(Clone)]
 pub(super) struct Outlet {
     pub(super) outlets: watch::Receiver<Outlets>,
+    pub(super) ends: watch::Sender<AllEnds>,
     pub(super) budget: Budget,
     pub(super) unanswered: watch::Receiver<Unanswered>,
     pub(super) metrics: TunnelMetrics,
@@ -86,6 +87,7 @@ impl Outlet {
                 let watch = revoke(self.outlets.clone(), key(&name.0, &asked), target.clone(), revoked.clone());
                 let watch = AbortOnDropHandle::new(tokio::spawn(watch));
                 let _carried = self.metrics.carries();
+                let _open = Open::count(&self.ends, key(&name.0, &asked), |ends| &mut ends.in_agents);
                 let (source, hold, counts) = (Source::Answerer(streams), target.hold, Arc::new(self.metrics.clone()));
                 let pump = Pump { source, hold, share, revoked, counts };
                 sockets::carry(pump, tcp, self.unanswered.clone()).await;
@@ -101,7 +103,7 @@ impl Outlet {
 
     /// Relays to the end in the lead broker's pod, as long as the asking peer holds the slot.
     async fn relay(&self, peer: PeerName, asked: proto::TunnelOpen, mut send: SendHalf, recv: RecvHalf) {
-        let (tcp, target, _share) = match self.connect_to_end(&peer, &asked).await {
+        let (tcp, target, share) = match self.connect_to_end(&peer, &asked).await {
             Ok(connected) => connected,
             Err(refusal) => return self.refuse(&peer, &asked, send, refusal).await,
         };
@@ -111,7 +113,8 @@ impl Outlet {
         let _watch = AbortOnDropHandle::new(tokio::spawn(watch));
         let told = timeout(self.request, frame::send_first(&mut send, &answer, limits::TUNNEL_FRAME)).await;
         if matches!(told, Ok(Ok(()))) {
-            relay::splice(tcp, send, recv, &revoked, &self.metrics).await;
+            let _open = Open::count(&self.ends, key(&peer, &asked), |ends| &mut ends.in_pods);
+            relay::splice(tcp, send, recv, share, &revoked, &self.metrics).await;
         }
     }
 
@@ -198,6 +201,33 @@ impl Outlet {
     }
 }
 
+/// Counts a connection as long as it is open.
+struct Open {
+    all: watch::Sender<AllEnds>,
+    key: TunnelKey,
+    which: fn(&mut Ends) -> &mut usize,
+}
+
+impl Open {
+    fn count(all: &watch::Sender<AllEnds>, key: TunnelKey, which: fn(&mut Ends) -> &mut usize) -> Self {
+        all.send_modify(|all| *which(all.entry(key.clone()).or_default()) += 1);
+        Self { all: all.clone(), key, which }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.all.send_modify(|all| {
+            if let Entry::Occupied(mut ends) = all.entry(self.key.clone()) {
+                *(self.which)(ends.get_mut()) -= 1;
+                if *ends.get() == Ends::default() {
+                    ends.remove();
+                }
+            }
+        });
+    }
+}
+
 /// The bytes that tell the opener where to go on, and how much may be under way.
 fn answer(position: u64, window: u32) -> BytesMut {
     let mut bytes = BytesMut::new();
@@ -236,6 +266,7 @@ mod tests {
     fn outlet() -> Outlet {
         Outlet {
             outlets: watch::channel(Outlets::new()).1,
+            ends: watch::Sender::default(),
             budget: Budget::new(256 << 20),
             unanswered: watch::channel(Unanswered::new()).1,
             metrics: TunnelMetrics::default(),

@@ -2,24 +2,23 @@
 //! when this agent is gone, the ends find each other over another one.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_tunnel::ends::{self, MAGIC};
 use tributary_tunnel::flow_control::Share;
-use tributary_tunnel::pump::{Counts as _, Stream};
+use tributary_tunnel::pump::{Counts as _, Stream, read};
 use tributary_tunnel::sockets;
 
 use super::metrics::TunnelMetrics;
 use crate::transport::{RecvHalf, SendHalf};
 
-/// Bytes that each direction has in hand at most: both, and the connection itself, are what a connection counts for.
-const BUFFER: usize = 16 << 10;
-
-const _: () = assert!(2 * BUFFER + (8 << 10) < crate::wire::limits::TUNNEL_CONNECTION, "as it is counted");
+/// Who has at least so much to say at a time is busy, and goes behind those who are not.
+const BULK: usize = 16 << 10;
 
 /// Who says nothing for so long is no end. Brokers and ends speak at once; what only listens waits for the lead's greeting.
 const SPEAKS: Duration = Duration::from_secs(1);
@@ -63,7 +62,7 @@ pub(super) async fn of_burst(
     match revoked.run_until_cancelled(opened).await.flatten() {
         Some(Ok(Stream { send, recv, .. })) => {
             if tcp.write_all(&[ends::RELAYED]).await.is_ok() {
-                splice(tcp, send, recv, revoked, metrics).await;
+                splice(tcp, send, recv, share, revoked, metrics).await;
             }
         }
         Some(Err(why)) if why == NO_ENDS => {
@@ -74,35 +73,44 @@ pub(super) async fn of_burst(
         // It asks again.
         _ => sockets::reset(tcp),
     }
-    drop(share);
 }
 
-/// Carries bytes both ways until one side ends, or the burst is not relayed any more.
+/// Carries bytes both ways until one side ends, or the burst is not relayed any more. In each direction it has one piece in
+/// hand, and only as long as that moves.
 pub(super) async fn splice(
     mut tcp: TcpStream,
     mut send: SendHalf,
     mut recv: RecvHalf,
+    share: Share,
     revoked: &CancellationToken,
     metrics: &TunnelMetrics,
 ) {
     let _relayed = metrics.relays();
     sockets::hop(&tcp);
+    let hands = Mutex::new((share, [0, 0]));
     let carried = {
         let (mut reader, mut writer) = tcp.split();
         let there = async {
-            let mut buf = vec![0; BUFFER];
             loop {
-                let length = reader.read(&mut buf).await?;
-                if length == 0 {
+                let piece = take(&mut reader, &hands, Share::window, 0).await?;
+                if piece.is_empty() {
                     return send.shutdown().await;
                 }
-                // Who has little to say does not wait behind bulk.
-                send.set_urgent(length < BUFFER);
-                send.write_all(&buf[..length]).await?;
-                metrics.took(length);
+                send.set_urgent(piece.len() < BULK);
+                send.write_all(&piece).await?;
+                metrics.took(piece.len());
             }
         };
-        let back = copy(&mut recv, &mut writer, |length| metrics.gave(length));
+        let back = async {
+            loop {
+                let piece = take(&mut recv, &hands, Share::grant, 1).await?;
+                if piece.is_empty() {
+                    return writer.shutdown().await;
+                }
+                writer.write_all(&piece).await?;
+                metrics.gave(piece.len());
+            }
+        };
         let both = async { tokio::try_join!(there, back) };
         revoked.run_until_cancelled(both).await
     };
@@ -111,18 +119,24 @@ pub(super) async fn splice(
     }
 }
 
-async fn copy(
+/// The share of a connection, and what is in hand of each direction.
+type Hands = Mutex<(Share, [usize; 2])>;
+
+/// The next piece of a direction, no larger than there is memory for.
+async fn take(
     from: &mut (impl AsyncRead + Unpin),
-    to: &mut (impl AsyncWrite + Unpin),
-    count: impl Fn(usize),
-) -> io::Result<()> {
-    let mut buf = vec![0; BUFFER];
-    loop {
-        let length = from.read(&mut buf).await?;
-        if length == 0 {
-            return to.shutdown().await;
-        }
-        to.write_all(&buf[..length]).await?;
-        count(length);
-    }
+    hands: &Hands,
+    most: fn(&Share) -> usize,
+    direction: usize,
+) -> io::Result<Vec<u8>> {
+    let hold = |length| {
+        // Every critical section is a sum.
+        let (share, held) = &mut *hands.lock().unwrap_or_else(PoisonError::into_inner);
+        held[direction] = length;
+        share.set(*held);
+        most(share)
+    };
+    let piece = read(from, hold(0)).await?;
+    hold(piece.len());
+    Ok(piece)
 }

@@ -20,7 +20,7 @@ use crate::flow_control::{Budget, Share};
 use crate::pump::{Opening, Pump, Source, Stream};
 use crate::sockets;
 
-/// What the burst's end takes of its pod's memory at most: 512 connections, with room for some to move.
+/// What the burst's end takes of its pod's memory at most: 300 connections, with room for some to move.
 pub const MEMORY: usize = 64 << 20;
 
 /// How long an agent may take to accept a connection.

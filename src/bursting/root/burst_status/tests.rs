@@ -3,6 +3,7 @@ use tributary_api::budget::BurstBudget;
 use tributary_api::burst::{BurstSpec, CredentialRecipient, OnDemandSpec};
 use tributary_clock::{Mono, Now};
 use tributary_contract::PeerState;
+use tributary_contract::tunnel::Ends;
 
 use super::*;
 use crate::root::demand::ask::Asked;
@@ -21,6 +22,7 @@ struct World {
     withdrawing: BTreeSet<PeerName>,
     undeliverable: BTreeMap<PeerName, String>,
     no_lead: Option<NoLead>,
+    ends: Ends,
     root: Option<MiniCluster>,
     seen: Option<Seen>,
     secs: u64,
@@ -54,6 +56,7 @@ impl World {
             withdrawing: BTreeSet::new(),
             undeliverable: BTreeMap::new(),
             no_lead: None,
+            ends: Ends::default(),
             root: None,
             seen: None,
             secs: 0,
@@ -162,6 +165,7 @@ impl World {
             withdrawing: &self.withdrawing,
             undeliverable: &self.undeliverable,
             no_lead: self.no_lead.as_ref(),
+            ends: self.ends,
             root: self.root.as_ref(),
             seen: self.seen.as_ref(),
         };
@@ -261,6 +265,29 @@ fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
     assert_eq!(said(world.step(), BROKERS_ONLINE), short("3 of 5 brokers are online"));
     world.root = Some(root("{size: 3, peer: west}"));
     assert_eq!(said(world.step(), READY).0, "True");
+}
+
+#[test]
+fn a_burst_by_the_tunnel_says_where_its_connections_end() {
+    let mut world = World::new();
+    world.edit(|spec| spec.tunnel = true).named(&["west"]).step().say("west", BurstPhase::Accepted).step();
+    let said = |world: &World| {
+        let status = world.burst.status.as_ref().unwrap();
+        tributary_cluster::conditions::find(&status.conditions, tributary_api::labels::condition::TUNNEL_ENDS)
+            .map(|said| said.reason.clone())
+    };
+    let with = |world: &mut World, in_pods, in_agents| {
+        world.ends = Ends { in_pods, in_agents };
+        world.step();
+        said(world)
+    };
+    assert_eq!(with(&mut world, 0, 1), None, "the provider looks whether the lead answers");
+    world.say("west", BurstPhase::Ready);
+    assert_eq!(with(&mut world, 0, 3).as_deref(), Some("InAgents"));
+    assert_eq!(with(&mut world, 2, 1).as_deref(), Some("InPods"));
+    assert_eq!(with(&mut world, 0, 0).as_deref(), Some("InPods"), "another agent leads, and has none yet");
+    world.edit(|spec| spec.tunnel = false);
+    assert_eq!(with(&mut world, 0, 0), None, "the lead has an address now");
 }
 
 #[test]

@@ -372,7 +372,9 @@ fn ready(view: &View<'_>) -> Verdict {
         return Verdict::Met(format!("it has ended: {}", status.message));
     }
     if status.phase == BurstPhase::Ready {
-        return Verdict::Met(format!("{} on {peer} joined", counted(status.ready_brokers, "broker")));
+        let joined = format!("{} on {peer} joined", counted(status.ready_brokers, "broker"));
+        let in_agents = find(&status.conditions, condition::TUNNEL_ENDS).filter(|said| said.status == "False");
+        return Verdict::Met(in_agents.map_or(joined.clone(), |said| format!("{joined}; {}", said.message)));
     }
     let there = view.found.federation.as_ref().and_then(|all| all.clusters.iter().find(|row| row.name == peer));
     let theirs = there.and_then(|row| row.status.as_ref());
