@@ -14,8 +14,9 @@
 //! | `TRIBUTARY_E2E_LOAD` | for given contexts, the shell command that loads `$ARCHIVE` |
 //! | `TRIBUTARY_E2E_NODE_IMAGE` | image of kind's nodes (default: kind's own) |
 //! | `TRIBUTARY_E2E_CUT`, `TRIBUTARY_E2E_HEAL` | for given contexts, shell commands that cut the clusters' nodes from each other, and undo it |
+//! | `TRIBUTARY_E2E_ON_NODE` | for given contexts, a shell command that runs the line of bash `$LINE` as root on node `$NODE` of the cluster of `$CONTEXT` |
 //!
-//! In `installed`, agents run in pods, as helm installs them; elsewhere they are processes of this machine, which need
+//! In `installed` and `unbroken`, agents run in pods, as helm installs them; elsewhere they are processes of this machine, which need
 //! no more of it than to reach both API servers. Each test has a namespace of its own, which it deletes again.
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -26,8 +27,10 @@ mod exit_codes;
 mod ground;
 mod installed;
 mod network;
+mod release;
 mod sdk;
 mod sent;
+mod unbroken;
 
 /// Not a test: see `tributary_tests::agentctl`.
 #[test]

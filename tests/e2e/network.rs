@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 
+use crate::clusters::Cut;
 use crate::ground::{clusters, enter, in_lead, ranks_up, skip, until_up};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_outlives_cuts_of_the_network() {
     let Some((clusters, _)) = clusters() else { return };
-    let Some(network) = clusters.network().unwrap() else {
+    let Some(network) = clusters.network(Cut::All).unwrap() else {
         return skip("cuts of the network need commands in TRIBUTARY_E2E_CUT and TRIBUTARY_E2E_HEAL");
     };
     let Some(ground) = enter().await else { return };

@@ -6,10 +6,11 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use tributary_sandbox::{Access, Provider};
 
-use super::{Clusters, Network, variable};
+use super::{Clusters, Cut, Network, variable};
 
 const CUT: &str = "TRIBUTARY_E2E_CUT";
 const HEAL: &str = "TRIBUTARY_E2E_HEAL";
+const ON_NODE: &str = "TRIBUTARY_E2E_ON_NODE";
 
 /// Clusters of a kubeconfig.
 pub(super) struct Given {
@@ -42,7 +43,16 @@ impl Clusters for Given {
         Ok(())
     }
 
-    fn network(&self) -> anyhow::Result<Option<Network>> {
+    fn network(&self, _: Cut) -> anyhow::Result<Option<Network>> {
         Ok(variable(CUT).zip(variable(HEAL)).map(|(cut, heal)| Network::new(cut, heal)))
+    }
+
+    fn on_node(&self, cluster: usize, node: &str, line: &str) -> anyhow::Result<bool> {
+        let Some(command) = variable(ON_NODE) else { return Ok(false) };
+        let context = &self.access[cluster].context;
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &command]).env("CONTEXT", context).env("NODE", node).env("LINE", line);
+        ensure!(bash.status().context("failed to run bash")?.success(), "{command} failed for node {node}: {line}");
+        Ok(true)
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, ensure};
 use tributary_sandbox::Access;
 
-use super::{Clusters, Network, variable};
+use super::{Clusters, Cut, Network, variable};
 
 /// The programs that make clusters: kind, and the container engine that it is to use.
 #[derive(Clone, Copy, Debug)]
@@ -113,17 +113,25 @@ impl Clusters for Kind {
         Ok(())
     }
 
-    fn network(&self) -> anyhow::Result<Option<Network>> {
+    fn network(&self, cut: Cut) -> anyhow::Result<Option<Network>> {
         let (ours, theirs) = (nodes(self.tools, &self.names[1])?, nodes(self.tools, &self.names[0])?);
         // Nodes of one cluster drop what comes from the other's before anything else sees it: neither TCP nor QUIC is told.
+        let only = if cut == Cut::Agents { "-p udp " } else { "" };
         let rules = |action: &str| {
             let each = ours.iter().flat_map(|node| theirs.iter().map(move |other| (&node.0, &other.1)));
             let rule = |(node, from): (&String, &String)| {
-                format!("{} exec {node} iptables -t raw {action} PREROUTING -s {from} -j DROP", self.tools.engine)
+                format!("{} exec {node} iptables -t raw {action} PREROUTING {only}-s {from} -j DROP", self.tools.engine)
             };
             each.map(rule).collect::<Vec<_>>().join(" && ")
         };
         Ok(Some(Network::new(rules("-I"), rules("-D"))))
+    }
+
+    /// Its nodes are containers of their names.
+    fn on_node(&self, _: usize, node: &str, line: &str) -> anyhow::Result<bool> {
+        let hint = format!("node {node} does not do it");
+        quietly(Command::new(self.tools.engine).args(["exec", node, "bash", "-c", line]), &hint)?;
+        Ok(true)
     }
 }
 
@@ -146,10 +154,11 @@ fn kubeconfig(directory: &Path) -> PathBuf {
 fn create(tools: Tools, directory: &Path, name: &str, index: usize) -> anyhow::Result<()> {
     let config = directory.join(format!("{name}.yaml"));
     // Addresses of pods and Services that no other cluster has, as clusters of one organisation have them; a worker, so
-    // that replicas have two nodes.
+    // that replicas have two nodes: beside workers, kind would keep pods from the other one.
     let text = format!(
         "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\n\
          networking: {{podSubnet: 10.{}.0.0/16, serviceSubnet: 10.{}.0.0/16}}\n\
+         kubeadmConfigPatches: [\"{{kind: InitConfiguration, nodeRegistration: {{taints: []}}}}\"]\n\
          nodes: [{{role: control-plane}}, {{role: worker}}]\n",
         180 + index,
         190 + index

@@ -29,7 +29,23 @@ pub(crate) trait Clusters: Send + Sync {
     ///
     /// # Errors
     /// What the tool says that is asked for the nodes' addresses.
-    fn network(&self) -> anyhow::Result<Option<Network>>;
+    fn network(&self, cut: Cut) -> anyhow::Result<Option<Network>>;
+
+    /// Runs a line of bash as root on a node of the cluster of this index; `false` where nobody says how.
+    ///
+    /// # Errors
+    /// What the line says against it.
+    fn on_node(&self, cluster: usize, node: &str, line: &str) -> anyhow::Result<bool>;
+}
+
+/// What a cut takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// All packets.
+    All,
+    /// Those of UDP: the agents cannot reach each other, brokers that connect directly can. All packets where only that is
+    /// known.
+    Agents,
 }
 
 /// Shell commands that take the network between the clusters' nodes away, and give it back. It is whole again, too, when

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tributary_sandbox::{ADMIN, Access, Options};
 
-use super::{Clusters, Network};
+use super::{Clusters, Cut, Network};
 
 /// Clusters of a sandbox, which end with this process.
 pub(super) struct Sandbox {
@@ -31,7 +31,12 @@ impl Clusters for Sandbox {
     }
 
     /// Its nodes have no network. How peers bear cuts is shown by the tests of the control planes.
-    fn network(&self) -> anyhow::Result<Option<Network>> {
+    fn network(&self, _: Cut) -> anyhow::Result<Option<Network>> {
         Ok(None)
+    }
+
+    /// There is nothing on them.
+    fn on_node(&self, _: usize, _: &str, _: &str) -> anyhow::Result<bool> {
+        Ok(false)
     }
 }
