@@ -90,7 +90,7 @@ fn peers_that_send_single_bytes_to_pods_that_never_read_stay_within_the_budget_a
         rounds += 1;
         assert!(rounds < 4 * (1 << 20) / TUNNEL_FLOOR, "it goes on: {there} bytes there, {back} back");
         let room = near.room(share.window());
-        near.read(&vec![7; room]);
+        near.read(vec![7; room]);
         near.grant(share.grant());
         share.set(near.takes());
         pass(&mut near, &mut far);

@@ -386,7 +386,7 @@ pub(crate) const TUNNEL: Target = Target {
             let room = stream.room(window);
             assert!(room <= limits::TUNNEL_PIECE);
             if index % 3 != 2 && room > 0 {
-                stream.read(&vec![7; room.min(1 + 997 * size)]);
+                stream.read(vec![7; room.min(1 + 997 * size)]);
             }
             let parts: Vec<Segment<'_>> = match piece {
                 Piece::Data(bytes) => bytes.chunks(limits::TUNNEL_PIECE).map(Segment::Data).collect(),

@@ -10,6 +10,7 @@ use crate::root::demand::ask::Asked;
 use crate::timing::{Times, reserved_for};
 
 mod lost;
+mod tunnel_ends;
 mod whole;
 
 /// A root's world of two peers, as a step sees it.
@@ -265,29 +266,6 @@ fn what_only_a_restart_brings_keeps_a_burst_from_being_as_it_is_wanted() {
     assert_eq!(said(world.step(), BROKERS_ONLINE), short("3 of 5 brokers are online"));
     world.root = Some(root("{size: 3, peer: west}"));
     assert_eq!(said(world.step(), READY).0, "True");
-}
-
-#[test]
-fn a_burst_by_the_tunnel_says_where_its_connections_end() {
-    let mut world = World::new();
-    world.edit(|spec| spec.tunnel = true).named(&["west"]).step().say("west", BurstPhase::Accepted).step();
-    let said = |world: &World| {
-        let status = world.burst.status.as_ref().unwrap();
-        tributary_cluster::conditions::find(&status.conditions, tributary_api::labels::condition::TUNNEL_ENDS)
-            .map(|said| said.reason.clone())
-    };
-    let with = |world: &mut World, in_pods, in_agents| {
-        world.ends = Ends { in_pods, in_agents };
-        world.step();
-        said(world)
-    };
-    assert_eq!(with(&mut world, 0, 1), None, "the provider looks whether the lead answers");
-    world.say("west", BurstPhase::Ready);
-    assert_eq!(with(&mut world, 0, 3).as_deref(), Some("InAgents"));
-    assert_eq!(with(&mut world, 2, 1).as_deref(), Some("InPods"));
-    assert_eq!(with(&mut world, 0, 0).as_deref(), Some("InPods"), "another agent leads, and has none yet");
-    world.edit(|spec| spec.tunnel = false);
-    assert_eq!(with(&mut world, 0, 0), None, "the lead has an address now");
 }
 
 #[test]
