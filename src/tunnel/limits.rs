@@ -12,7 +12,7 @@ pub const TUNNEL_FLOOR: usize = 8 << 10;
 
 /// Bytes of memory that a carried connection counts for: [`TUNNEL_FLOOR`] in each direction, in buffers of up to twice that,
 /// and itself.
-pub const TUNNEL_CONNECTION: usize = 40 << 10;
+pub const TUNNEL_CONNECTION: usize = 42 << 10;
 
 /// Bytes in flight on a connection for tunnels, one way, if there is memory for it: what a long way holds, 640 MB/s at a
 /// round trip of 50 ms. Its streams are read as they come.

@@ -18,7 +18,7 @@ use crate::flow_control::Budget;
 use crate::pump::{Pump, Source, Stream};
 use crate::sockets;
 
-/// What the lead's end takes of its pod's memory at most: 1,500 connections, with room for some to move.
+/// What the lead's end takes of its pod's memory at most: 1,400 connections, with room for some to move.
 pub const MEMORY: usize = 160 << 20;
 
 /// How long somebody may take to show that it knows the certificate: some round trips between sites.
