@@ -122,15 +122,17 @@ pub(super) fn statement(rows: &[BurstStatus]) -> Option<Statement> {
     Some(Statement::fails(BURSTS_READY, reason, sentences.join("; ")))
 }
 
-/// `BurstsReady` of a root whose Bursts are not made yet: with those slots that name only peers that there are not.
-pub(super) fn unplaceable(root: &MiniCluster, peers: &PeerUids) -> Option<Statement> {
+/// `BurstsReady` of a root with slots that name only peers that there are not, and whose Bursts do not say so themselves: they are
+/// not made yet, or asleep.
+pub(super) fn unplaceable(root: &MiniCluster, peers: &PeerUids, rows: &[BurstStatus]) -> Option<Statement> {
     let name = root.name_any();
     let sentences: Vec<String> = root
         .spec
         .bursts(&name)
-        .filter(|(_, cluster)| {
+        .filter(|(slot, cluster)| {
             let named = cluster.peers();
-            !named.is_empty() && named.iter().all(|peer| !peers.contains_key(*peer))
+            let silent = rows.iter().find(|row| row.name == *slot).is_none_or(is_asleep);
+            silent && !named.is_empty() && named.iter().all(|peer| !peers.contains_key(*peer))
         })
         .map(|(slot, cluster)| format!("{slot}: there is no ClusterPeer {}", cluster.peers().join(" nor ")))
         .collect();
@@ -205,6 +207,17 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
         assert_eq!(told(&[unseen]), owned(("0/1", "NotAllReady", "pond is Pending")));
         let asleep = burst("pond", 2, BurstPhase::Asleep, "nothing asks for it", Vec::new());
         assert_eq!(told(&[asleep]), owned(("0/0", "AllReady", "every pod of every burst is ready")));
+    }
+
+    /// The danger: `peer: wset` of a burst on demand, which nobody sees until a job waits for it.
+    #[test]
+    fn a_burst_that_is_asleep_says_that_its_peers_do_not_exist() {
+        let of = |phase| rows(&root(), &[burst("pond", 2, phase, "", Vec::new())], None, &[], None);
+        let known = |peer: &str| PeerUids::from([(peer.to_owned(), "uid".to_owned())]);
+        let said = unplaceable(&root(), &known("wset"), &of(BurstPhase::Asleep)).unwrap();
+        assert_eq!((said.reason.as_str(), said.message.as_str()), (NO_CANDIDATE, "pond: there is no ClusterPeer west"));
+        assert_eq!(unplaceable(&root(), &known("west"), &of(BurstPhase::Asleep)), None);
+        assert_eq!(unplaceable(&root(), &known("wset"), &of(BurstPhase::Pending)), None, "its Burst says so");
     }
 
     /// The danger: 3 of 5 brokers, and the burst counts as ready.

@@ -298,8 +298,10 @@ fn statements(
         statements.push(Statement::holds(condition::ADOPTED, "UpstreamJob", message));
     }
     let ends = matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Refused);
-    let ahead = || bursts::unplaceable(facts.mini_cluster, facts.peers).filter(|_| bursts.is_empty() && !ends);
-    statements.extend(bursts::statement(bursts).or_else(ahead));
+    let said = bursts::statement(bursts);
+    let unplaceable = || bursts::unplaceable(facts.mini_cluster, facts.peers, bursts).filter(|_| !ends);
+    let fails = said.as_ref().is_some_and(|said| said.status == Some(false));
+    statements.extend(if fails { said } else { unplaceable().or(said) });
     statements.extend(upstream_conditions(phase));
     statements
 }
