@@ -17,7 +17,7 @@ use tributary_tunnel::sockets;
 use super::metrics::TunnelMetrics;
 use crate::transport::{RecvHalf, SendHalf};
 
-/// Who has at least so much to say at a time is busy, and goes behind those who are not.
+/// Who has at least so much to say at a time, or as much as there is memory for, is busy: it goes behind those who are not.
 const BULK: usize = 16 << 10;
 
 /// Who says nothing for so long is no end. Brokers and ends speak at once; what only listens waits for the lead's greeting.
@@ -92,18 +92,18 @@ pub(super) async fn splice(
         let (mut reader, mut writer) = tcp.split();
         let there = async {
             loop {
-                let piece = take(&mut reader, &hands, Share::window, 0).await?;
+                let (piece, most) = take(&mut reader, &hands, Share::window, 0).await?;
                 if piece.is_empty() {
                     return send.shutdown().await;
                 }
-                send.set_urgent(piece.len() < BULK);
+                send.set_urgent(piece.len() < most.min(BULK));
                 send.write_all(&piece).await?;
                 metrics.took(piece.len());
             }
         };
         let back = async {
             loop {
-                let piece = take(&mut recv, &hands, Share::grant, 1).await?;
+                let (piece, _) = take(&mut recv, &hands, Share::grant, 1).await?;
                 if piece.is_empty() {
                     return writer.shutdown().await;
                 }
@@ -122,13 +122,13 @@ pub(super) async fn splice(
 /// The share of a connection, and what is in hand of each direction.
 type Hands = Mutex<(Share, [usize; 2])>;
 
-/// The next piece of a direction, no larger than there is memory for.
+/// The next piece of a direction, and how much there was memory for.
 async fn take(
     from: &mut (impl AsyncRead + Unpin),
     hands: &Hands,
     most: fn(&Share) -> usize,
     direction: usize,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<(Vec<u8>, usize)> {
     let hold = |length| {
         // Every critical section is a sum.
         let (share, held) = &mut *hands.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,8 @@ async fn take(
         share.set(*held);
         most(share)
     };
-    let piece = read(from, hold(0)).await?;
+    let most = hold(0);
+    let piece = read(from, most).await?;
     hold(piece.len());
-    Ok(piece)
+    Ok((piece, most))
 }
