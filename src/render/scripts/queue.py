@@ -5,16 +5,17 @@
 # instance, by a code (HMAC) over both nonces, and hears frames: kind, length and text, and a code over these, the nonces
 # and the number of the frame.
 #
-# Each listener has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not
-# asked.
+# Each that listens has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not
+# asked. Callers that have not shown yet who they are share the first process: they cost a socket.
 import errno
 import glob
 import hashlib
 import hmac
 import json
 import os
+import select
+import signal
 import socket
-import socketserver
 import stat
 import struct
 import sys
@@ -22,8 +23,8 @@ import time
 
 VERSION = 1
 ALIVE, PICTURE, TROUBLE = 0, 1, 2
-MOST, KINDS, RECENT = 2000, 500, 20
-# Seconds: in which a listener shows who it is, between two looks without news, between two signs of life, in which
+MOST, KINDS, RECENT, CALLERS = 2000, 500, 20, 100
+# Seconds: in which a caller shows who it is, between two looks without news, between two signs of life, in which
 # events are one, between two attempts.
 INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 2
 
@@ -76,10 +77,13 @@ def look(handle):
 
 
 def news(journal, seconds):
-    """Whether something happens to a job within that time."""
+    """Whether something happens to a job within that time. Where Flux keeps no journal, something may have happened."""
     try:
         journal.wait_for(seconds).get()
     except OSError as error:
+        if error.errno == errno.ENOSYS:
+            time.sleep(seconds)
+            return True
         if error.errno != errno.ETIMEDOUT:
             raise
         return False
@@ -104,15 +108,14 @@ def follow(configroot):
             said = picture
             yield PICTURE, picture
         # A long queue is not looked at all the time.
-        rest = max(SETTLE, min(EVERY, 4 * (time.monotonic() - began)))
+        rest = max(SETTLE, min(EVERY, 2 * (time.monotonic() - began)))
         end = time.monotonic() + EVERY
         while time.monotonic() < end:
             if news(journal, SIGN):
                 end = time.monotonic() + rest
                 while time.monotonic() < end:
                     news(journal, end - time.monotonic())
-            else:
-                yield ALIVE, ""
+            yield ALIVE, ""
 
 
 def tell(configroot):
@@ -132,54 +135,104 @@ def key(configroot):
     return hmac.new(dict(pairs)["secret-key"].encode(), b"tributary: queue, version 1", hashlib.sha256).digest()
 
 
-class Listener(socketserver.BaseRequestHandler):
-    def receive(self, count, end):
-        received = b""
-        while len(received) < count:
-            self.request.settimeout(max(end - time.monotonic(), 0.001))
-            more = self.request.recv(count - len(received))
-            if not more:
-                raise OSError("it hung up")
-            received += more
-        return received
+class Caller:
+    """Somebody who has connected, and has to show that it knows the certificate."""
 
-    def handle(self):
-        # The port is the program's, which may be started again while somebody listens.
-        self.server.socket.close()
-        configroot, end = self.server.configroot, time.monotonic() + INTRODUCTION
-        secret, ours = key(configroot), os.urandom(32)
-        hello = self.receive(33, end)
-        self.request.sendall(bytes([VERSION]) + ours)
+    def __init__(self, connection, configroot):
+        connection.setblocking(False)
+        self.connection, self.configroot, self.end = connection, configroot, time.monotonic() + INTRODUCTION
+        self.said, self.ours, self.secret = b"", os.urandom(32), key(configroot)
 
-        def code(side, text):
-            return hmac.new(secret, side + hello[1:] + ours + text, hashlib.sha256).digest()
+    def code(self, side, text):
+        return hmac.new(self.secret, side + self.said[1:33] + self.ours + text, hashlib.sha256).digest()
 
-        if hello[0] != VERSION or not hmac.compare_digest(self.receive(32, end), code(b"agent", b"")):
-            return
-        self.request.settimeout(INTRODUCTION)
-        for number, (kind, text) in enumerate(tell(configroot)):
+    def introduce(self):
+        """Reads what is there. Whether that shows that it knows the certificate."""
+        is_hello = len(self.said) < 33
+        more = self.connection.recv((33 if is_hello else 65) - len(self.said))
+        if not more:
+            raise OSError("it hung up")
+        self.said += more
+        if is_hello and len(self.said) == 33:
+            self.connection.sendall(bytes([VERSION]) + self.ours)
+        if len(self.said) < 65:
+            return False
+        if self.said[0] != VERSION or not hmac.compare_digest(self.said[33:], self.code(b"agent", b"")):
+            raise OSError("it has another version or certificate")
+        return True
+
+    def listen(self):
+        self.connection.settimeout(INTRODUCTION)
+        for number, (kind, text) in enumerate(tell(self.configroot)):
             frame = struct.pack(">BI", kind, len(text.encode())) + text.encode()
-            self.request.sendall(frame + code(b"queue", struct.pack(">Q", number) + frame))
+            self.connection.sendall(frame + self.code(b"queue", struct.pack(">Q", number) + frame))
 
 
-class Program(socketserver.ForkingMixIn, socketserver.TCPServer):
-    allow_reuse_address = True
-    request_queue_size = 16
-
+class Program:
     def __init__(self, port, configroot):
-        self.configroot = configroot
+        self.configroot, self.callers = configroot, {}
         both = socket.has_dualstack_ipv6() if hasattr(socket, "has_dualstack_ipv6") else False
-        self.address_family = socket.AF_INET6 if both else socket.AF_INET
-        super().__init__(("", port), Listener)
+        self.server = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
+        self.server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if both:
+            self.server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.server.bind(("", port))
+        self.server.listen(CALLERS)
+        self.server.setblocking(False)
 
-    def server_bind(self):
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
+    def run(self):
+        # Those who listened, and ended, are not waited for.
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        while True:
+            for ready in select.select([self.server, *self.callers], [], [], 1)[0]:
+                if ready is self.server:
+                    self.accept()
+                elif ready in self.callers:
+                    self.hear(self.callers[ready])
+            for caller in [caller for caller in self.callers.values() if caller.end < time.monotonic()]:
+                self.leave(caller)
 
-    def handle_error(self, request, client_address):
-        """Whoever hangs up, or does not know the certificate, is nothing to speak of."""
+    def accept(self):
+        try:
+            caller = Caller(self.server.accept()[0], self.configroot)
+        except OSError:
+            return
+        self.callers[caller.connection] = caller
+        if len(self.callers) > CALLERS:
+            # Strangers cannot keep an agent out: that one is through in a moment, and the oldest has had its time.
+            self.leave(next(iter(self.callers.values())))
+
+    def hear(self, caller):
+        try:
+            if caller.introduce():
+                self.begin(caller)
+                self.leave(caller)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.leave(caller)
+
+    def leave(self, caller):
+        del self.callers[caller.connection]
+        caller.connection.close()
+
+    def begin(self, caller):
+        if os.fork() != 0:
+            return
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The port is the program's, which may be started again while somebody listens.
+        self.server.close()
+        for other in self.callers.values():
+            if other is not caller:
+                other.connection.close()
+        try:
+            caller.listen()
+        except OSError:
+            # It hung up: nothing to speak of.
+            pass
+        finally:
+            os._exit(0)
 
 
 if __name__ == "__main__":
-    Program(int(sys.argv[1]), sys.argv[2]).serve_forever()
+    Program(int(sys.argv[1]), sys.argv[2]).run()

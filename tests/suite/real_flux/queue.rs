@@ -107,6 +107,11 @@ fn an_agent_hears_at_once_of_a_job_that_needs_a_burst_and_a_stranger_of_nothing(
     );
     assert!(times[9] < 10_000, "{times:?}");
     second.hears_of(10);
+    let many = took(&agent, 2_000, || drop(flux(&lead, "flux submit --cc=11-2000 -n1 --requires=burst-west true")));
+    let again = took(&agent, 1_999, || drop(flux(&lead, "flux cancel $(flux jobs -no '{id}' --count=1)")));
+    println!("it hears of 2,000 jobs {many} ms after the first is submitted, and of one less after {again} ms");
+    flux(&lead, "flux cancel --all; flux submit --cc=1-10 -n1 --requires=burst-west true");
+    agent.hears_of(10);
 
     // Whoever listens goes on, and whoever comes later finds it again.
     let kill = "for p in /proc/[0-9]*; do if grep -qs /queue.py $p/cmdline; then echo ${p#/proc/}; fi; done";

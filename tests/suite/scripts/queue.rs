@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tributary::bursting::root::demand::hear::{Frame, Frames, PURPOSE};
@@ -27,6 +29,8 @@ class Future:
     def __init__(self, value=None):
         self.value, self.seen = value, read()
     def wait_for(self, seconds):
+        if self.value == "no journal":
+            return self
         end = time.monotonic() + seconds
         while read() == self.seen:
             if time.monotonic() > end:
@@ -34,6 +38,8 @@ class Future:
             time.sleep(0.01)
         return self
     def get(self):
+        if self.value == "no journal":
+            raise OSError(errno.ENOSYS, "Function not implemented")
         return self.value
     def reset(self):
         self.seen = read()
@@ -46,6 +52,8 @@ class Flux:
     def rpc(self, topic, payload=None, **more):
         if read() == "gone":
             raise OSError(errno.ECONNREFUSED, "the broker is gone")
+        if topic == "job-manager.events-journal" and os.path.exists(ROOT + "/without-journal"):
+            return Future("no journal")
         return Future({"start": True} if topic.endswith("queue-status") else None)
 
 class IDset:
@@ -125,49 +133,108 @@ async fn next(frames: &mut Frames<TcpStream>) -> Frame {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_knows_the_certificate_hears_of_the_queue_and_nobody_else_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    for directory in ["python/flux", "run/flux", "curve"] {
-        std::fs::create_dir_all(root.join(directory)).unwrap();
+/// The pod of a lead broker, as far as the program knows it.
+struct Lead {
+    folder: TempDir,
+    port: u16,
+}
+
+impl Lead {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for directory in ["python/flux", "run/flux", "curve"] {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        std::fs::write(root.join("python/flux/__init__.py"), FLUX).unwrap();
+        let curve = format!(
+            "metadata\n    name = \"a=b\"\ncurve\n    public-key = \"x\"\n    secret-key = \"{}\"\n",
+            "a".repeat(40)
+        );
+        std::fs::write(root.join("curve/curve.cert"), curve).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let lead = Self { folder, port };
+        lead.says("0");
+        lead
     }
-    let says = |jobs: &str| {
+
+    /// So many jobs wait; or the broker is gone.
+    fn says(&self, jobs: &str) {
+        let root = self.folder.path();
         std::fs::write(root.join("next"), jobs).unwrap();
         std::fs::rename(root.join("next"), root.join("jobs")).unwrap();
-    };
-    says("0");
-    std::fs::write(root.join("python/flux/__init__.py"), FLUX).unwrap();
-    let curve = format!(
-        "metadata\n    name = \"a=b\"\ncurve\n    public-key = \"x\"\n    secret-key = \"{}\"\n",
-        "a".repeat(40)
-    );
-    std::fs::write(root.join("curve/curve.cert"), curve).unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut program = Program::start(root, port);
+    }
 
-    let mut agent = connect(port, "a").await;
+    fn start(&self) -> Program {
+        Program::start(self.folder.path(), self.port)
+    }
+
+    fn broker(&self) -> UnixListener {
+        UnixListener::bind(self.folder.path().join("run/flux/local")).unwrap()
+    }
+
+    async fn agent(&self) -> Frames<TcpStream> {
+        connect(self.port, "a").await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_knows_the_certificate_hears_of_the_queue_and_nobody_else_does() {
+    let lead = Lead::new();
+    let port = lead.port;
+    let mut program = lead.start();
+
+    let mut agent = lead.agent().await;
     let Frame::Trouble(why) = next(&mut agent).await else { panic!("there is no broker") };
     assert_eq!(why, "the broker of this pod has no socket yet");
-    let _socket = UnixListener::bind(root.join("run/flux/local")).unwrap();
+    let _socket = lead.broker();
     let quiet = r#"{"up": "0-1", "busy": "0-1", "used": [], "pending": []}"#;
     assert_eq!(next(&mut agent).await, Frame::Picture(quiet.to_owned()));
-    says("3");
+    lead.says("3");
     let Frame::Picture(busy) = timeout(Duration::from_secs(2), next(&mut agent)).await.unwrap() else { panic!("jobs") };
     assert!(busy.contains(r#""pending": [{"count": 3, "burstable": true, "#), "{busy}");
 
     let stranger = connect(port, "b").await.next().await;
     assert!(stranger.unwrap_err().to_string().contains("another certificate"));
-    // A stranger that says nothing holds up nobody.
-    let _silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    // Strangers that say nothing, or only half of it, hold up nobody, however many they are.
+    let mut silent = Vec::new();
+    for number in 0..300_u32 {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        if number % 2 == 1 {
+            stream.write_all(&[1; 33]).await.unwrap();
+        }
+        silent.push(stream);
+    }
+    assert_eq!(next(&mut lead.agent().await).await, Frame::Picture(busy.clone()));
 
     // It is started again while somebody listens.
     program.0.kill().unwrap();
     program.0.wait().unwrap();
-    let _next = Program::start(root, port);
-    assert_eq!(next(&mut connect(port, "a").await).await, Frame::Picture(busy));
-    says("gone");
+    let _next = lead.start();
+    assert_eq!(next(&mut lead.agent().await).await, Frame::Picture(busy));
+    lead.says("gone");
     while !matches!(next(&mut agent).await, Frame::Trouble(why) if why.contains("gone")) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_flux_has_no_journal_it_asks_again_and_again() {
+    let lead = Lead::new();
+    let (_program, _socket) = (lead.start(), lead.broker());
+    std::fs::write(lead.folder.path().join("without-journal"), "").unwrap();
+    let mut agent = lead.agent().await;
+    for jobs in ["0", "3", "1"] {
+        lead.says(jobs);
+        let found = async { while !matches!(next(&mut agent).await, Frame::Picture(text) if count(&text) == jobs) {} };
+        timeout(Duration::from_secs(10), found).await.unwrap();
+    }
+    // Nothing is new, and it says so.
+    let quiet = async { while agent.next().await.unwrap() != Frame::Alive {} };
+    timeout(Duration::from_secs(10), quiet).await.unwrap();
+}
+
+fn count(picture: &str) -> String {
+    let picture: serde_json::Value = serde_json::from_str(picture).unwrap();
+    picture["pending"][0]["count"].as_u64().unwrap_or(0).to_string()
 }
 
 const ROOT: &str =
