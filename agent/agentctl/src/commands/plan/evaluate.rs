@@ -256,7 +256,7 @@ fn context(object: &MiniCluster, known: &Known) -> Context {
     if let Some(config) = &known.configuration {
         let cluster_domain = config.cluster.dns_domain().to_owned();
         let (volumes, lease) = (config.volumes.clone(), config.bursting.lease());
-        return Context { cluster_domain, volumes, lease, ..Context::default() };
+        return Context { cluster_domain, volumes, lease, ends: sides::ends(), ..Context::default() };
     }
     let made: Vec<_> = object.spec.made_volumes().map(|(_, volume)| volume).collect();
     let volumes = VolumesConfig {
@@ -264,7 +264,7 @@ fn context(object: &MiniCluster, known: &Known) -> Context {
         path_prefixes: made.iter().filter_map(|volume| volume.path.clone()).collect(),
         drivers: made.iter().filter_map(|volume| volume.driver.clone()).collect(),
     };
-    Context { volumes, ..Context::default() }
+    Context { volumes, ends: sides::ends(), ..Context::default() }
 }
 
 /// What becomes of a MiniCluster: made, or what of it is changed.

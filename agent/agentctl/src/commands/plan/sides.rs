@@ -14,7 +14,7 @@ use tributary::bursting::template::BurstTemplate;
 use tributary::bursting::timing::Times;
 use tributary::contract::{DesiredBurst, PeerName};
 use tributary::flux::RankMap;
-use tributary::render::{Context, HostedSide, Problems, Rendered, render, secret};
+use tributary::render::{Context, Ends, HostedSide, Problems, Rendered, render, secret};
 
 use super::report::{Object, Port};
 
@@ -91,6 +91,7 @@ pub(super) fn hosted(
     let slot = &desired.slot;
     let context = Context {
         lease: hosted.spec.lease.duration(),
+        ends: ends().filter(|_| desired.tunnel),
         hosted: Some(HostedSide {
             rank_map: admitted.rank_map.clone(),
             slot: slot.clone(),
@@ -121,6 +122,11 @@ pub(super) fn hosted(
     Ok((side, rendered))
 }
 
+/// Stands for the program of the tunnel's ends, which the agents of the image have: what is in it is not planned.
+pub(super) fn ends() -> Option<Ends> {
+    Ends::new(Vec::new())
+}
+
 /// What is sent to a peer whose policy is not known: as if it allowed everything.
 ///
 /// # Errors
@@ -145,8 +151,7 @@ impl Side {
             claims,
             persistent_volumes,
             config_map,
-            // Whether there is one depends on the agent, not on the spec.
-            ends: _,
+            ends,
             services,
             service_pod,
             job,
@@ -162,6 +167,13 @@ impl Side {
             config_map.name_any(),
             format!("{files} files: scripts, hosts, resources, configuration"),
         );
+        if ends.is_some() {
+            self.object(
+                "ConfigMap",
+                names::ends(&job.name_any()),
+                "the program that holds the brokers' connections of the tunnel, if the agent has it",
+            );
+        }
         for claim in claims {
             self.object("PersistentVolumeClaim", claim.name_any(), "a volume of spec.volumes");
         }
