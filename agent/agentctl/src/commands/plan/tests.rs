@@ -9,10 +9,12 @@ use tributary::bursting::peers::PeerView;
 use tributary::config::Config;
 use tributary::contract::{Capacity, PeerState, PossibleCapacity};
 use tributary::queue::priorities::Priorities;
+use tributary::render::Context;
 
 use super::evaluate::{Existing, Inside, Known, plan};
 use super::manifest::{self, Manifest};
-use super::report::{MiniClusterPlan, Report, text};
+use super::report::{ClusterPlan, MiniClusterPlan, Report, text};
+use super::sides;
 
 fn read(text: &str) -> Manifest {
     let directory = tempfile::tempdir().unwrap();
@@ -191,6 +193,30 @@ fn what_runs_already_is_held_against_it() {
     assert!(image.contains("spec.containers[0].image take effect with the next instance"), "{image}");
     let taken = with(LAKE, vec!["ConfigMap lake-entrypoint".into()]);
     assert_eq!(taken.problems[0].reason, "NameTaken");
+}
+
+/// The agents of the image have the program, and what runs was made with it.
+#[test]
+fn the_ends_of_the_tunnel_are_planned_on_both_sides() {
+    let text = LAKE.replace("bursting: {", "bursting: {network: {type: Tunnel}, ");
+    let planned = plan(&read(&text), &known()).mini_clusters.remove(0);
+    let ends = |cluster: &ClusterPlan| {
+        let maps = cluster.objects.iter().filter(|object| object.name == format!("{}-ends", cluster.slot));
+        maps.count()
+    };
+    assert_eq!(planned.clusters.iter().map(ends).collect::<Vec<_>>(), [1; 3]);
+    let directly = plan(&read(LAKE), &known()).mini_clusters.remove(0);
+    assert_eq!(directly.clusters.iter().map(ends).sum::<usize>(), 0);
+
+    let mut before = read(&text).mini_clusters[0].object.clone();
+    super::evaluate::default(&mut before);
+    before.metadata.uid = Some("u".into());
+    let context = Context { ends: sides::ends(), ..Context::default() };
+    let job = tributary::render::render(&before, &context).unwrap().frozen_job();
+    let there = Existing { mini_cluster: Some(before), job: Some(job), taken: Vec::new() };
+    let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
+    let planned = plan(&read(&text), &Known { existing, ..known() }).mini_clusters.remove(0);
+    assert_eq!(planned.change, "runs; nothing of its instance changes");
 }
 
 fn setup(spec: serde_json::Value, status: serde_json::Value) -> Option<FluxSetup> {
