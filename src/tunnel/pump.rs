@@ -1,18 +1,18 @@
 //! Carries one TCP connection: between its two halves and whatever stream there is.
 
+use std::cell::Cell;
 use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf as _, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
-use tokio::net::tcp::OwnedWriteHalf;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
+use tokio_util::io::poll_read_buf;
 use tokio_util::sync::CancellationToken;
 
 use super::flow_control::Share;
@@ -38,6 +38,11 @@ pub trait Sending: AsyncWrite + Send + Unpin {
     /// Whether what is written from now on goes before what waits in other streams of kind Tunnel. A link whose streams do not
     /// wait for each other takes no notice.
     fn set_urgent(&mut self, _urgent: bool) {}
+
+    /// Writes all of this. A link that keeps it takes it as it is.
+    fn send(&mut self, bytes: Vec<u8>) -> Doing<'_, ()> {
+        Box::pin(async move { self.write_all(&bytes).await })
+    }
 }
 
 impl Sending for DuplexStream {}
@@ -45,7 +50,25 @@ impl Sending for DuplexStream {}
 impl Sending for OwnedWriteHalf {}
 
 /// The receiving half of a stream. Dropping it tells the peer to stop sending.
-pub type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
+pub type RecvHalf = Box<dyn Receiving>;
+
+/// What a [`RecvHalf`] can do.
+pub trait Receiving: AsyncRead + Send + Unpin {
+    /// What has arrived, in as many pieces as the link has of it, about `most` bytes together; none at the end.
+    fn receive(&mut self, most: usize) -> Doing<'_, Vec<Bytes>> {
+        Box::pin(async move {
+            let bytes = read(self, most).await?;
+            Ok(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] })
+        })
+    }
+}
+
+impl Receiving for DuplexStream {}
+
+impl Receiving for OwnedReadHalf {}
+
+/// Something that a stream is asked to do.
+pub type Doing<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// Counts what is carried.
 pub trait Counts: Send + Sync {
@@ -344,17 +367,28 @@ impl Source {
     }
 }
 
-/// What there is to be read, at most `room` and [`TUNNEL_PIECE`]; empty at the end. It takes memory only once it is there: most
-/// connections are idle most of the time.
+thread_local! {
+    /// Where bytes arrive: most connections are idle most of the time, and need no such room of their own.
+    static ARRIVAL: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What there is to be read, at most `room` and [`TUNNEL_PIECE`]; empty at the end. It takes memory only once it is there.
 ///
 /// # Errors
 /// Of the reader.
-pub async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Result<Vec<u8>> {
+pub async fn read(reader: &mut (impl AsyncRead + Unpin + ?Sized), room: usize) -> io::Result<Vec<u8>> {
     poll_fn(|cx| {
-        let mut bytes = [const { MaybeUninit::uninit() }; TUNNEL_PIECE];
-        let mut bytes = ReadBuf::uninit(&mut bytes[..room.min(TUNNEL_PIECE)]);
-        ready!(Pin::new(&mut *reader).poll_read(cx, &mut bytes))?;
-        Poll::Ready(Ok(bytes.filled().to_vec()))
+        let mut bytes = ARRIVAL.take();
+        bytes.reserve_exact(TUNNEL_PIECE);
+        let read = poll_read_buf(Pin::new(&mut *reader), cx, &mut (&mut bytes).limit(room.min(TUNNEL_PIECE)));
+        // Much is handed on as it is, little is copied: nobody keeps memory that is not filled.
+        if bytes.len() >= TUNNEL_PIECE / 8 * 7 {
+            return read.map_ok(|_| bytes);
+        }
+        let few = bytes.to_vec();
+        bytes.clear();
+        ARRIVAL.set(bytes);
+        read.map_ok(|_| few)
     })
     .await
 }

@@ -1,16 +1,18 @@
 //! Bytes between the ends that live in the pods of brokers ([`tributary_tunnel::ends`]). Nothing of a connection is kept here:
 //! when this agent is gone, the ends find each other over another one.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_tunnel::ends::{self, MAGIC};
 use tributary_tunnel::flow_control::Share;
+use tributary_tunnel::limits::TUNNEL_PIECE;
 use tributary_tunnel::pump::{Counts as _, Stream, read};
 use tributary_tunnel::sockets;
 
@@ -88,27 +90,41 @@ pub(super) async fn splice(
     let _relayed = metrics.relays();
     sockets::hop(&tcp);
     let hands = Mutex::new((share, [0, 0]));
+    // Takes note of what a direction has in hand, and says how much there is memory for.
+    let hold = |direction, length, most: fn(&Share) -> usize| {
+        // Every critical section is a sum.
+        let (share, held) = &mut *hands.lock().unwrap_or_else(PoisonError::into_inner);
+        held[direction] = length;
+        share.set(*held);
+        most(share)
+    };
     let carried = {
         let (mut reader, mut writer) = tcp.split();
         let there = async {
             loop {
-                let (piece, most) = take(&mut reader, &hands, Share::window, 0).await?;
-                if piece.is_empty() {
+                let most = hold(0, 0, Share::window);
+                let piece = read(&mut reader, most).await?;
+                let length = piece.len();
+                if length == 0 {
                     return send.shutdown().await;
                 }
-                send.set_urgent(piece.len() < most.min(BULK));
-                send.write_all(&piece).await?;
-                metrics.took(piece.len());
+                hold(0, length, Share::window);
+                send.set_urgent(length < most.min(BULK));
+                send.send(piece).await?;
+                metrics.took(length);
             }
         };
         let back = async {
             loop {
-                let (piece, _) = take(&mut recv, &hands, Share::grant, 1).await?;
-                if piece.is_empty() {
+                let most = hold(1, 0, Share::grant).min(TUNNEL_PIECE);
+                let pieces = recv.receive(most).await?;
+                if pieces.is_empty() {
                     return writer.shutdown().await;
                 }
-                writer.write_all(&piece).await?;
-                metrics.gave(piece.len());
+                let length = pieces.iter().map(Bytes::len).sum();
+                hold(1, length, Share::grant);
+                write_all(&mut writer, &pieces).await?;
+                metrics.gave(length);
             }
         };
         let both = async { tokio::try_join!(there, back) };
@@ -119,25 +135,88 @@ pub(super) async fn splice(
     }
 }
 
-/// The share of a connection, and what is in hand of each direction.
-type Hands = Mutex<(Share, [usize; 2])>;
+async fn write_all(writer: &mut (impl AsyncWrite + Unpin), pieces: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    let mut left = &mut slices[..];
+    while !left.is_empty() {
+        match writer.write_vectored(left).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut left, written),
+        }
+    }
+    Ok(())
+}
 
-/// The next piece of a direction, and how much there was memory for.
-async fn take(
-    from: &mut (impl AsyncRead + Unpin),
-    hands: &Hands,
-    most: fn(&Share) -> usize,
-    direction: usize,
-) -> io::Result<(Vec<u8>, usize)> {
-    let hold = |length| {
-        // Every critical section is a sum.
-        let (share, held) = &mut *hands.lock().unwrap_or_else(PoisonError::into_inner);
-        held[direction] = length;
-        share.set(*held);
-        most(share)
-    };
-    let most = hold(0);
-    let piece = read(from, most).await?;
-    hold(piece.len());
-    Ok((piece, most))
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::duplex;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+    use tributary_tunnel::flow_control::Budget;
+    use tributary_tunnel::limits::TUNNEL_FLOOR;
+    use tributary_tunnel::pump::{Doing, Sending};
+
+    use super::*;
+
+    /// Tells of each piece how long it is, and whether it goes before others.
+    struct Told {
+        urgent: bool,
+        pieces: mpsc::UnboundedSender<(usize, bool)>,
+    }
+
+    impl AsyncWrite for Told {
+        fn poll_write(self: Pin<&mut Self>, _cx: &mut Context<'_>, _bytes: &[u8]) -> Poll<io::Result<usize>> {
+            panic!("pieces are handed over")
+        }
+        fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+        fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Sending for Told {
+        fn set_urgent(&mut self, urgent: bool) {
+            self.urgent = urgent;
+        }
+        fn send(&mut self, bytes: Vec<u8>) -> Doing<'_, ()> {
+            let _ = self.pieces.send((bytes.len(), self.urgent));
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    async fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (one, other) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (one.unwrap(), other.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn who_says_little_goes_before_those_who_say_as_much_as_there_is_memory_for() {
+        // With little memory, so much is a piece that would be little otherwise.
+        for (memory, much) in [(256 << 20, BULK), (128 << 10, TUNNEL_FLOOR)] {
+            let ((tcp, mut end), (told, mut pieces)) = (connected().await, mpsc::unbounded_channel());
+            let revoked = CancellationToken::new();
+            let share = Budget::new(memory).join("west").unwrap();
+            let (send, recv) = (Box::new(Told { urgent: false, pieces: told }), Box::new(duplex(64).0));
+            let metrics = TunnelMetrics::default();
+            let asked = async {
+                end.write_all(&[1; 100]).await.unwrap();
+                assert_eq!(pieces.recv().await, Some((100, true)));
+                let mut left = 1 << 20;
+                end.write_all(&vec![1; left]).await.unwrap();
+                while left > 0 {
+                    let (length, urgent) = pieces.recv().await.unwrap();
+                    assert_eq!(urgent, length < much, "{length} bytes, with {memory} of memory");
+                    left -= length;
+                }
+                revoked.cancel();
+            };
+            tokio::join!(splice(tcp, send, recv, share, &revoked, &metrics), asked);
+        }
+    }
 }
