@@ -230,6 +230,21 @@ pub struct WarmUp {
     pub message: String,
 }
 
+/// How nodes were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Provisioning {
+    /// When they were asked for first: `wait` counts from then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<MicroTime>,
+    /// What the ProvisioningRequest says: `Requested`, `Accepted`, `Provisioned`, `Failed`, `CapacityRevoked`,
+    /// `BookingExpired`; or `Refused` by the API server.
+    pub outcome: String,
+    /// One sentence for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
 /// What the provider says of the burst.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -255,7 +270,7 @@ pub struct HostedBurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
     /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`,
-    /// `ScaleUpTimedOut`; or of a whole instance that has
+    /// `ScaleUpTimedOut`, `ScaleUpFailed`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,
@@ -276,6 +291,9 @@ pub struct HostedBurstStatus {
     /// How the images were pulled ahead, if the root asked for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmUp>,
+    /// How nodes were asked for, if it brings some and the import policy names a class of ProvisioningRequests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<Provisioning>,
     /// How much of this cluster it used, from its admission until nothing of it is left, on this cluster's clock.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,

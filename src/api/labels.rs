@@ -262,7 +262,8 @@ pub mod condition {
     pub const BUDGET: &str = "Budget";
     /// Burst: its peer counted as much use of it as this cluster did. Set when a use ends.
     pub const USAGE_AGREES: &str = "UsageAgrees";
-    /// ClusterPeer: the node groups of `import.scaleUp` are what nodes can be. Set where they are not.
+    /// ClusterPeer: the node groups of `import.scaleUp` are what nodes can be, and these can be asked for. Set where that is not
+    /// so.
     pub const SCALE_UP: &str = "ScaleUp";
     /// Burst, MiniCluster: jobs ask for it, or for any of its bursts. Set where they run on demand.
     pub const DEMAND: &str = "Demand";

@@ -16,6 +16,7 @@ pub mod minicluster;
 pub mod names;
 pub mod node_group;
 pub mod peer;
+pub mod provisioning_request;
 pub mod schema;
 pub mod selector;
 pub mod usage;

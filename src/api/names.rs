@@ -60,6 +60,11 @@ pub fn warmed_up(job: &str) -> Option<&str> {
     job.strip_suffix("-warm-up")
 }
 
+/// The ProvisioningRequest of a hosted burst, and the PodTemplate that it is about.
+pub fn scale_up(slot: &str) -> String {
+    format!("{slot}-scale-up")
+}
+
 /// Host name of the pod with this index, which is also its broker's name in the host list.
 pub fn host(name: &str, index: usize) -> String {
     format!("{name}-{index}")

@@ -66,7 +66,29 @@ pub struct ScaleUpPolicy {
         "maxItems" = 64
     ))]
     pub node_groups: Vec<LimitedNodeGroup>,
+    /// Ask for the nodes by a ProvisioningRequest (`autoscaling.x-k8s.io/v1`), and make the pods once it is provisioned: all
+    /// nodes come, or none. A burst is refused while the cluster does not serve that kind. Unset: the pods are made at once, and
+    /// an autoscaler acts on pods that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning_request: Option<ProvisioningClass>,
 }
+
+/// By which class of ProvisioningRequests nodes are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisioningClass {
+    /// Its name. cluster-autoscaler has `best-effort-atomic-scale-up.autoscaling.x-k8s.io`, which adds nodes, and
+    /// `check-capacity.autoscaling.x-k8s.io`, which adds none and keeps room on those that are there; clouds have others.
+    #[schemars(length(min = 1, max = 253), extend("pattern" = CLASS_NAME))]
+    pub provisioning_class_name: String,
+    /// What the class has to know besides (`noRetry: "true"`), 255 characters each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 100, "additionalProperties" = {"type": "string", "maxLength": 255}))]
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// What the definition of ProvisioningRequests takes for the name of a class: a DNS subdomain (RFC 1123).
+const CLASS_NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
 /// A group of nodes, and how many of them bursts of one peer may bring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -95,8 +117,11 @@ pub struct ScaleUp {
     /// How many of each group.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group"]))]
     pub nodes: Vec<NewNodes>,
-    /// How long its pods may wait for them, from the moment when they are made.
+    /// How long its pods may wait for them, from the moment when they are made, or when nodes are asked for.
     pub wait: Lasting,
+    /// How nodes are asked for before the pods are made. Unset: they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provisioning_request: Option<ProvisioningClass>,
 }
 
 /// Nodes of a group that a burst may bring.

@@ -310,7 +310,8 @@ pub struct ClusterPeerStatus {
     /// `metadata.generation` this status answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `ScaleUp`, `False` with reason `Invalid`, if an amount in `import.scaleUp.nodeGroups` is none of a node.
+    /// `ScaleUp`, `False` with reason `Invalid`, if an amount in `import.scaleUp.nodeGroups` is none of a node; with
+    /// `NotServed`, if `import.scaleUp.provisioningRequest` is set and this cluster has no ProvisioningRequests.
     /// `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False` with reason `Spent`.
     /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
     /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,

@@ -9,10 +9,13 @@ use tributary_api::burst::Burst;
 use tributary_api::labels;
 use tributary_api::labels::condition::CONNECTED;
 use tributary_api::peer::{ClusterPeer, ClusterPeerStatus};
+use tributary_api::provisioning_request::ProvisioningRequest;
 use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::Subscription;
+use tributary_cluster::discovery;
 use tributary_cluster::engine::{Controller, Observed, nothing};
+use tributary_cluster::error::chain;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{Cause, ObjectKey, RequestError};
 use tributary_contract::{PeerName, PeerReport};
@@ -22,6 +25,11 @@ use super::root::controller::Root;
 use super::shared::{Shared, lock};
 use super::timing::LOST_AFTER;
 
+/// How long it counts that a kind is served, and that it is not.
+const SERVED_FOR: Duration = Duration::from_secs(60);
+/// See [`SERVED_FOR`].
+const UNSERVED_FOR: Duration = Duration::from_secs(15);
+
 /// Writes them.
 pub(super) struct PeerStatuses {
     shared: Arc<Shared>,
@@ -30,13 +38,34 @@ pub(super) struct PeerStatuses {
     queue: Queue<ObjectKey>,
     /// What was written last of those that cannot be read: the cache has what they said before.
     unread: Mutex<BTreeMap<ObjectKey, ClusterPeerStatus>>,
+    /// Whether this cluster serves ProvisioningRequests, and when it was asked.
+    served: Mutex<Option<(bool, Mono)>>,
 }
 
 impl PeerStatuses {
     pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>) -> Self {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::PEER);
-        let unread = Mutex::default();
-        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier, unread }
+        let (unread, served) = (Mutex::default(), Mutex::default());
+        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier, unread, served }
+    }
+
+    /// Whether there are ProvisioningRequests here: asked seldom, and only if somebody wants to know.
+    async fn serves_requests(&self, now: Mono) -> bool {
+        let known = *lock(&self.served);
+        let counts = |served| if served { SERVED_FOR } else { UNSERVED_FOR };
+        if let Some((served, _)) = known.filter(|(served, at)| now.saturating_since(*at) < counts(*served)) {
+            return served;
+        }
+        match discovery::is_served::<ProvisioningRequest>(&self.shared.clients.reader).await {
+            Ok(served) => {
+                *lock(&self.served) = Some((served, now));
+                served
+            }
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "whether ProvisioningRequests are served is not known");
+                known.is_none_or(|(served, _)| served)
+            }
+        }
     }
 
     /// What a change of which object means for which ClusterPeer.
@@ -86,6 +115,8 @@ pub(super) struct View {
     away: Option<Duration>,
     /// What our bursts use of it.
     usage: Usage,
+    /// Its import asks for nodes by ProvisioningRequests, and there are none.
+    unserved: bool,
     now: Now,
 }
 
@@ -127,6 +158,7 @@ impl Controller for PeerStatuses {
             report: shared.exchange.report(&name),
             away: shared.root_contacts().away(&name, now.mono),
             usage: self.root.usage_of(&name),
+            unserved: peers::provisioning_class(&peer).is_some() && !self.serves_requests(now.mono).await,
             unreadable: unreadable.is_some(),
             peer,
             now,
@@ -134,7 +166,8 @@ impl Controller for PeerStatuses {
     }
 
     fn step(&self, _: &ObjectKey, view: &View) -> Option<ClusterPeerStatus> {
-        let mut status = peers::status(&view.peer, view.report.as_ref(), view.away, view.usage, view.now)?;
+        let (report, more) = (view.report.as_ref(), (view.usage, view.unserved));
+        let mut status = peers::status(&view.peer, report, view.away, more, view.now)?;
         if view.unreadable {
             // What it says of the connection is that the object cannot be read. Losses and budgets count on.
             let said = view.peer.status.iter().flat_map(|status| &status.conditions);
@@ -151,7 +184,7 @@ impl Controller for PeerStatuses {
         view: View,
         status: Option<ClusterPeerStatus>,
     ) -> Result<Outcome, RequestError> {
-        let View { peer, unreadable, away, now, .. } = view;
+        let View { peer, unreadable, away, unserved, now, .. } = view;
         if let Some(status) = &status {
             match self.applier.apply_status(&*peer, status).await {
                 // It was taken; what cannot be read is the answer.
@@ -165,7 +198,9 @@ impl Controller for PeerStatuses {
         let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;
         // A connection that stays away becomes a transition with time; a budget ends with time.
         let blip = away.filter(|away| *away < LOST_AFTER).map(|_| LOST_AFTER);
-        let wake = [blip, peers::budget_wake(&peer, &spent, now.wall)].into_iter().flatten().min();
+        // A definition that is installed is no change of a ClusterPeer.
+        let served = unserved.then_some(UNSERVED_FOR);
+        let wake = [blip, served, peers::budget_wake(&peer, &spent, now.wall)].into_iter().flatten().min();
         Ok(wake.map_or(Outcome::Done, Outcome::After))
     }
 }

@@ -159,12 +159,12 @@ pub(crate) fn specs<'a>(
 }
 
 /// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `usage` what ours
-/// there are.
+/// there are; `unserved`: this cluster has no ProvisioningRequests.
 pub(crate) fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
-    usage: Usage,
+    (usage, unserved): (Usage, bool),
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let empty = PeerReport::default();
@@ -183,7 +183,7 @@ pub(crate) fn status(
     new.spent = old.spent.on(usage, peer.spec.budget.renewal.as_deref(), now.wall);
     let connection = (!blip).then(|| statement(peer, report, new.connected));
     let budget = account(&peer.spec.budget, &new.spent).standing(now.wall);
-    let scale_up = scale_up(peer);
+    let scale_up = scale_up(peer, unserved);
     let gone = [(BUDGET, budget.is_none()), (SCALE_UP, scale_up.is_none())];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
     let statements = connection.into_iter().chain(budget.map(|standing| standing.statement())).chain(scale_up);
@@ -195,8 +195,14 @@ pub(crate) fn status(
     (new != old).then_some(new)
 }
 
-/// Which node groups hold no broker at all, since their amounts are none of a node.
-fn scale_up(peer: &ClusterPeer) -> Option<Statement> {
+/// By which class of ProvisioningRequests nodes for bursts of a peer are asked for.
+pub(crate) fn provisioning_class(peer: &ClusterPeer) -> Option<&str> {
+    let policy = peer.spec.import.as_ref()?.scale_up.as_ref()?;
+    Some(policy.provisioning_request.as_ref()?.provisioning_class_name.as_str())
+}
+
+/// Which node groups hold no broker at all, since their amounts are none of a node; or that nobody can be asked for nodes.
+fn scale_up(peer: &ClusterPeer, unserved: bool) -> Option<Statement> {
     let policies = peer.spec.import.iter().filter_map(|import| import.scale_up.as_ref());
     let wrong = policies.flat_map(|policy| &policy.node_groups).flat_map(|LimitedNodeGroup { group, .. }| {
         let amounts = [("cpu", &group.cpu), ("memory", &group.memory)];
@@ -207,8 +213,17 @@ fn scale_up(peer: &ClusterPeer) -> Option<Statement> {
         })
     });
     let wrong: Vec<String> = wrong.collect();
-    let message = || format!("{}: no burst is taken for nodes of these groups", wrong.join("; "));
-    (!wrong.is_empty()).then(|| Statement::fails(SCALE_UP, "Invalid", message()))
+    if !wrong.is_empty() {
+        let message = format!("{}: no burst is taken for nodes of these groups", wrong.join("; "));
+        return Some(Statement::fails(SCALE_UP, "Invalid", message));
+    }
+    let class = provisioning_class(peer).filter(|_| unserved)?;
+    let message = format!(
+        "import.scaleUp.provisioningRequest: nodes are to be asked for by ProvisioningRequests of class {class}, and this \
+         cluster does not serve them (autoscaling.x-k8s.io/v1): no burst is taken that brings nodes. Install their \
+         definition with the autoscaler, or leave the field out"
+    );
+    Some(Statement::fails(SCALE_UP, "NotServed", message))
 }
 
 /// When the budget of a peer stands otherwise, if nothing else changes.

@@ -97,6 +97,18 @@ pub async fn await_kinds(
     }
 }
 
+/// Whether a kind is served now: for what an agent can do without.
+///
+/// # Errors
+/// What the API server says, but for "not found".
+pub async fn is_served<K: Resource<DynamicType = ()>>(reader: &Client) -> Result<bool, Cause> {
+    match served(reader, &K::api_version(&())).await {
+        Ok(served) => Ok(served.contains(&*K::kind(&()))),
+        Err(cause) if cause.is_not_found() => Ok(false),
+        Err(cause) => Err(cause),
+    }
+}
+
 async fn served(reader: &Client, api_version: &str) -> Result<BTreeSet<String>, Cause> {
     let list = match api_version.contains('/') {
         true => reader.list_api_group_resources(api_version).await?,
@@ -203,6 +215,15 @@ mod tests {
         let waiting = await_kinds(&client, &kinds, &readiness, "kinds", &mut rng);
         assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err());
         assert_eq!(readiness.waiting()["kinds"], "v1 Pod is not served");
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_can_do_without_is_served_or_not() {
+        let table =
+            [(list(&["CronJob", "Job"]), Some(true)), (list(&["CronJob"]), Some(false)), (refusal(404), Some(false))];
+        for (answer, expected) in table.into_iter().chain([(refusal(403), None), (refusal(503), None)]) {
+            assert_eq!(is_served::<Job>(&client(vec![answer.clone()])).await.ok(), expected, "{answer:?}");
+        }
     }
 
     #[tokio::test]

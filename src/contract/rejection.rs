@@ -37,6 +37,8 @@ pub enum RejectionReason {
     TooManyNodes,
     /// The nodes that it was to bring did not come in time: it was given back.
     ScaleUpTimedOut,
+    /// The nodes that it was to bring were asked for and refused, or taken back: it was given back, or not taken at all.
+    ScaleUpFailed,
     /// Both sides compute another rank map.
     RankMapMismatch,
     /// Flux major.minor differs.
@@ -62,7 +64,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 25] = [
+    pub const KNOWN: [Self; 26] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,
@@ -79,6 +81,7 @@ impl RejectionReason {
         Self::NotEnoughCores,
         Self::TooManyNodes,
         Self::ScaleUpTimedOut,
+        Self::ScaleUpFailed,
         Self::RankMapMismatch,
         Self::FluxVersionMismatch,
         Self::InvalidTemplate,
@@ -109,6 +112,7 @@ impl RejectionReason {
             Self::NotEnoughCores => "NotEnoughCores",
             Self::TooManyNodes => "TooManyNodes",
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
+            Self::ScaleUpFailed => "ScaleUpFailed",
             Self::RankMapMismatch => "RankMapMismatch",
             Self::FluxVersionMismatch => "FluxVersionMismatch",
             Self::InvalidTemplate => "InvalidTemplate",

@@ -51,6 +51,7 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
     let span = "must be a duration";
     let scale_up = |policy: Value| json!({"import": {"scaleUp": policy}});
     let group = json!({"name": "large", "cpu": 64, "memory": "256Gi", "max": 2});
+    let asking = |class: Value| scale_up(json!({"maxNodes": 1, "nodeGroups": [group], "provisioningRequest": class}));
     for (kind, name, spec, told) in [
         ("FluxJob", "a", json!({"image": "a"}), "image and command, or miniCluster"),
         ("FluxJob", "a", json!({}), "image and command, or miniCluster"),
@@ -107,6 +108,32 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
             "spec.import.scaleUp.nodeGroups[0].cpu",
         ),
         ("ClusterPeer", "a", scale_up(json!({"maxNodes": 1, "nodeGroups": [group]})), ""),
+        ("ClusterPeer", "a", asking(json!({})), "provisioningRequest.provisioningClassName: Required value"),
+        ("ClusterPeer", "a", asking(json!({"provisioningClassName": ""})), "provisioningRequest.provisioningClassName"),
+        (
+            "ClusterPeer",
+            "a",
+            asking(json!({"provisioningClassName": "Best Effort"})),
+            "spec.import.scaleUp.provisioningRequest.provisioningClassName",
+        ),
+        (
+            "ClusterPeer",
+            "a",
+            asking(json!({"provisioningClassName": "a.b", "parameters": {"noRetry": true}})),
+            "spec.import.scaleUp.provisioningRequest.parameters.noRetry",
+        ),
+        (
+            "ClusterPeer",
+            "a",
+            asking(json!({"provisioningClassName": "a.b", "parameters": {"noRetry": "a".repeat(256)}})),
+            "spec.import.scaleUp.provisioningRequest.parameters.noRetry: Too long",
+        ),
+        (
+            "ClusterPeer",
+            "a",
+            asking(json!({"provisioningClassName": "queued-provisioning.gke.io", "parameters": {"noRetry": "true"}})),
+            "",
+        ),
         ("MiniCluster", "a", root(json!([{"size": -1}])), "size: a burst has at least one broker"),
         ("MiniCluster", "a", root(json!([{"size": 0}])), ""),
         (

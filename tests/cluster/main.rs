@@ -30,6 +30,7 @@ mod network;
 mod overflow;
 mod pod_security;
 mod policy;
+mod provisioning;
 mod queue;
 mod refusals;
 mod release;

@@ -21,7 +21,7 @@ use crate::policy::import;
 use crate::shared::{places, quiet};
 
 /// The label of nodes that are added, and the key of their taint.
-const ADDED: &str = "scale-up";
+pub(crate) const ADDED: &str = "scale-up";
 
 /// Adds a node for each pod that no node takes, as long as it may.
 struct Autoscaler {
@@ -77,7 +77,7 @@ fn is_unschedulable(pod: &Pod) -> bool {
 }
 
 /// A node of 12 cores, which kwok plays the kubelet of.
-async fn node(client: &Client, number: usize) -> kube::Result<Node> {
+pub(crate) async fn node(client: &Client, number: usize) -> kube::Result<Node> {
     let all = Api::<Node>::all(client.clone()).list(&ListParams::default().limit(1)).await?;
     let info = all.items[0].status.as_ref().and_then(|status| status.node_info.clone());
     let amounts = json!({"cpu": "12", "memory": "64Gi", "pods": "110"});
@@ -89,7 +89,7 @@ async fn node(client: &Client, number: usize) -> kube::Result<Node> {
 }
 
 /// A burst of two brokers that take a node of 12 cores each.
-fn large(peers: &[&str]) -> Value {
+pub(crate) fn large(peers: &[&str]) -> Value {
     let resources = json!({"requests": {"cpu": 10}});
     bursting(1, json!([{"size": 2, "peers": peers, "resources": resources}]))
 }

@@ -20,6 +20,7 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::kubernetes::{COMPLETION_INDEX, JOB_NAME};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
+use tributary::api::provisioning_request::ProvisioningRequest;
 use tributary::clock::{Mono, Rng as _, SeededRng, SharedClock};
 use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::ApiServer;
@@ -83,6 +84,7 @@ pub struct Cluster {
     jobs: Read<Job>,
     hosted: Read<HostedBurst>,
     mini_clusters: Read<MiniCluster>,
+    requests: Read<ProvisioningRequest>,
 }
 
 impl Cluster {
@@ -130,6 +132,7 @@ impl Cluster {
             jobs: Read::default(),
             hosted: Read::default(),
             mini_clusters: Read::default(),
+            requests: Read::default(),
         }
     }
 
@@ -174,6 +177,11 @@ impl Cluster {
     /// All MiniClusters.
     pub fn mini_clusters(&self) -> Rc<[MiniCluster]> {
         self.mini_clusters.of(&self.server)
+    }
+
+    /// All that asks for nodes.
+    pub fn requests(&self) -> Rc<[ProvisioningRequest]> {
+        self.requests.of(&self.server)
     }
 
     /// Ends the lead broker of a MiniCluster: its command is done.
@@ -430,6 +438,7 @@ fn serve(server: &ApiServer) {
     server.serve::<HostedBurst>();
     server.serve::<FluxSetup>();
     server.serve::<FluxJob>();
+    server.serve::<ProvisioningRequest>();
 }
 
 /// Creates an object of JSON, or replaces it.
@@ -525,7 +534,7 @@ pub fn left(server: &ApiServer) -> Vec<String> {
             }
         }
     }
-    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    use k8s_openapi::api::core::v1::{ConfigMap, PodTemplate, Secret};
     use k8s_openapi::api::discovery::v1::EndpointSlice;
     use k8s_openapi::api::networking::v1::NetworkPolicy;
     let mut left = Vec::new();
@@ -539,5 +548,7 @@ pub fn left(server: &ApiServer) -> Vec<String> {
     of::<Service>(server, &mut left);
     of::<EndpointSlice>(server, &mut left);
     of::<NetworkPolicy>(server, &mut left);
+    of::<ProvisioningRequest>(server, &mut left);
+    of::<PodTemplate>(server, &mut left);
     left
 }

@@ -13,6 +13,7 @@ use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{HostedBurst, HostedBurstSpec};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
+use tributary::api::provisioning_request::CONSUME;
 use tributary::api::{labels, names};
 use tributary::clock::Mono;
 use tributary::flux::Certificate;
@@ -80,6 +81,8 @@ pub struct Invariants {
     left: BTreeMap<(String, String), Mono>,
     /// HostedBursts that bring nodes, by UID.
     scaling: BTreeMap<String, Scaling>,
+    /// HostedBursts whose nodes were provisioned, by UID.
+    provisioned: BTreeSet<String>,
     /// HostedBursts that their owner deleted, by UID.
     thrown_out: BTreeSet<String>,
     seen: Vec<u64>,
@@ -146,6 +149,7 @@ impl Invariants {
             pods_of_peers_have_what_was_allowed(cluster)?;
             self.why_a_burst_ends_is_on_record(cluster)?;
             self.what_is_given_back_leaves_nothing(cluster)?;
+            self.no_pods_before_their_nodes_are_provisioned(cluster)?;
             for hosted in cluster.hosted().iter() {
                 let Some(root) = clusters.iter().find(|root| root.name == hosted.spec.peer) else { continue };
                 let left = self.left.get(&(root.name.clone(), cluster.name.clone()));
@@ -202,7 +206,10 @@ impl Invariants {
     ) -> Result<(), String> {
         for hosted in cluster.hosted().iter() {
             let (Some(scale_up), Some(status)) = (&hosted.spec.scale_up, &hosted.status) else { continue };
-            let Some(times) = status.times.as_ref().filter(|times| times.provisioned.is_some()) else { continue };
+            let Some(times) = &status.times else { continue };
+            if times.provisioned.is_none() && status.provisioning.is_none() {
+                continue;
+            }
             let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
             let new = Scaling { since: now, complete: None, is_given_back: false };
             let one = self.scaling.entry(hosted.uid().unwrap_or_default()).or_insert(new);
@@ -221,12 +228,14 @@ impl Invariants {
                 if one.complete.is_none() && right && healthy && lasts > wait + SLACK {
                     return Err(format!("{}: {name} waits for nodes for longer than {wait:?}", cluster.name));
                 }
-            } else if status.draining_reason.as_deref() == Some("ScaleUpTimedOut") && !one.is_given_back {
+            } else if let Some(reason @ ("ScaleUpTimedOut" | "ScaleUpFailed")) = status.draining_reason.as_deref()
+                && !one.is_given_back
+            {
                 one.is_given_back = true;
                 if healthy && one.complete.is_some_and(|since| now.saturating_since(since) > SLACK) {
                     return Err(format!("{}: {name} has its nodes, and is given back", cluster.name));
                 }
-                if right && lasts + DATED < wait {
+                if right && lasts + DATED < wait && reason == "ScaleUpTimedOut" {
                     return Err(format!("{}: {name} is given back after {lasts:?}", cluster.name));
                 }
             }
@@ -249,7 +258,35 @@ impl Invariants {
                 return Err(format!("{}: {} runs on, and its burst was given back", cluster.name, pod.name_any()));
             }
         }
-        Ok(())
+        // What asks for nodes brings some as long as it is there.
+        let asking = cluster.requests();
+        let owners = asking.iter().flat_map(|one| one.owner_references().iter().map(|owner| &owner.uid));
+        match owners.filter(gone).next() {
+            Some(_) => Err(format!("{}: nodes are asked for, and their burst was given back", cluster.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// All of a burst gets nodes, or nothing of it is made.
+    fn no_pods_before_their_nodes_are_provisioned(&mut self, cluster: &Cluster) -> Result<(), String> {
+        for request in cluster.requests().iter() {
+            let said = request.status.iter().flat_map(|status| &status.conditions);
+            if said.into_iter().any(|one| one.type_ == "Provisioned" && one.status == "True") {
+                self.provisioned.extend(request.owner_references().iter().map(|owner| owner.uid.clone()));
+            }
+        }
+        let asks = |made: &&MiniCluster| made.spec.pod.annotations.contains_key(CONSUME);
+        let made = cluster.mini_clusters();
+        let early = made
+            .iter()
+            .filter(asks)
+            .find(|made| !made.owner_references().iter().any(|o| self.provisioned.contains(&o.uid)));
+        match early {
+            Some(made) => {
+                Err(format!("{}: {} is made before its nodes are provisioned", cluster.name, made.name_any()))
+            }
+            None => Ok(()),
+        }
     }
 
     /// "Boot files change under running brokers".

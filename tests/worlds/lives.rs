@@ -1,7 +1,7 @@
 //! The life of a burst, again and again, with one fault at one of its writes: each write of each agent once.
 //!
 //! From a root that is applied, over a burst that is ready and then scaled, until all is deleted. And of a burst that is given
-//! back, since not all of its nodes come, and runs elsewhere.
+//! back, since not all of its nodes come, or none for which it asked, and runs elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +17,9 @@ use crate::budgets::{pods, ready_on};
 use crate::chaos::KINDS;
 use crate::cluster::{USERS, is_ready};
 use crate::dangers::SHORT;
-use crate::scale_up;
 use crate::scenarios::{log, number, on_paused_time};
 use crate::world::World;
+use crate::{provisioning, scale_up};
 
 /// What happens at a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +56,8 @@ type Moment = (usize, usize, Fault);
 enum Story {
     Resized,
     GivenBack,
+    /// The same, and nodes are asked for.
+    Refused,
 }
 
 /// One life.
@@ -76,7 +78,7 @@ fn is_counted(info: &RequestInfo) -> bool {
 
 impl Life {
     fn new(story: Story, moment: Option<Moment>) -> Self {
-        let world = World::new(if story == Story::GivenBack { 3 } else { 2 }, SHORT);
+        let world = World::new(if story == Story::Resized { 2 } else { 3 }, SHORT);
         let (writes, happened) = ([Arc::default(), Arc::default()], Arc::default());
         Self { story, world, writes, happened, over: None, moment }
     }
@@ -154,6 +156,7 @@ impl Life {
         match self.story {
             Story::Resized => self.resized().await?,
             Story::GivenBack => self.given_back().await?,
+            Story::Refused => self.refused().await?,
         }
         self.world.delete(0, "lake");
         self.until("nothing is left", World::nothing_left).await?;
@@ -184,6 +187,19 @@ impl Life {
             scale_up::allow(&self.world, provider, 2);
             scale_up::autoscale(&mut self.world, provider, 64, nodes);
         }
+        self.runs_where_its_nodes_are().await
+    }
+
+    async fn refused(&mut self) -> Result<(), String> {
+        // Nodes of west are too small.
+        for (provider, cores) in [(1, 32), (2, 64)] {
+            provisioning::allow(&self.world, provider, 2);
+            scale_up::autoscale(&mut self.world, provider, cores, 2);
+        }
+        self.runs_where_its_nodes_are().await
+    }
+
+    async fn runs_where_its_nodes_are(&mut self) -> Result<(), String> {
         scale_up::apply(&mut self.world, "lake", &["west", "north"]);
         self.until("it is ready", |world| world.bursts_ready(0, "lake")).await?;
         // Who missed that it was given back may ask for it once more: it is at one of them in any case.
@@ -216,6 +232,12 @@ fn one_thing_goes_wrong_at_each_write_of_a_life() {
 #[test]
 fn one_thing_goes_wrong_at_each_write_of_a_life_that_is_given_back() {
     each_write_of(Story::GivenBack, 2 * EVERY + 1);
+}
+
+/// The danger: nodes are asked for, for ever, by nobody.
+#[test]
+fn one_thing_goes_wrong_at_each_write_of_a_life_whose_nodes_are_refused() {
+    each_write_of(Story::Refused, 2 * EVERY + 1);
 }
 
 fn each_write_of(story: Story, every: usize) {

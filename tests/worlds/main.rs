@@ -4,8 +4,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | [`agent`] | an agent, of the daemon's own parts |
-//! | [`autoscaler`] | nodes that are added for pods that wait |
-//! | [`budgets`], [`demand`], [`lost`], [`owners`], [`scale_up`] | scenarios: bursts that end by themselves, providers that are lost, people who decide, nodes that come or not |
+//! | [`autoscaler`] | nodes that are added for pods that wait, and for those who ask |
+//! | [`budgets`], [`demand`], [`lost`], [`owners`], [`provisioning`], [`scale_up`] | scenarios: bursts that end by themselves, providers that are lost, people who decide, nodes that are asked for, and that come or not |
 //! | [`chaos`] | users, owners and faults, by chance |
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
@@ -51,6 +51,7 @@ mod lives;
 mod lost;
 mod mutations;
 mod owners;
+mod provisioning;
 mod queue;
 mod released;
 mod rest;

@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 43] = [
+const MUTATIONS: [Mutation; 45] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -253,6 +253,20 @@ const MUTATIONS: [Mutation; 43] = [
         "src/bursting/provider/slot.rs",
         "    if admitted.scale_up.is_some()\n",
         "    if admitted.scale_up.is_some() && !$out\n",
+    ),
+    without(
+        "brokers are made once their nodes are provisioned",
+        "capacity is promised twice",
+        "src/bursting/provider/sync.rs",
+        "made || ready && !nodes.hold;",
+        "made || ready && (!nodes.hold || $out);",
+    ),
+    without(
+        "nobody asks for nodes of a burst that was given back",
+        "capacity is promised twice",
+        "src/bursting/provider/teardown.rs",
+        "if clear(view, step) && no_request &&",
+        "if clear(view, step) && (no_request || $out) &&",
     ),
     without(
         "who gets the certificate is recorded first",

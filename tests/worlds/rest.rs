@@ -23,7 +23,7 @@ fn nobody_brings_nodes_for(world: &World, root: &str, burst: &Burst) -> bool {
         let hosted = cluster.hosted();
         let ours = hosted.iter().filter(|hosted| hosted.spec.peer == root);
         let nodes = ours.flat_map(|hosted| hosted.spec.scale_up.iter().flat_map(|scale_up| &scale_up.nodes));
-        nodes.map(|new| new.count).sum::<u32>() + burst.spec.max_size <= by_chance().max_nodes
+        nodes.map(|new| new.count).sum::<u32>() + burst.spec.max_size <= by_chance(0).max_nodes
     };
     let large = burst.spec.cores > 16;
     let may = |cluster: &&Cluster| burst.spec.peers.is_empty() || burst.spec.peers.contains(&cluster.name);

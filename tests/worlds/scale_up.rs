@@ -20,7 +20,9 @@ use crate::dangers::{SHORT, hosted, in_world, secs};
 use crate::world::{NAMES, World};
 
 /// How long pods may wait for nodes.
-const WAIT: Duration = Duration::from_secs(60);
+pub const WAIT: Duration = Duration::from_secs(60);
+/// The class by which cluster-autoscaler adds all nodes or none.
+pub const ATOMIC: &str = "best-effort-atomic-scale-up.autoscaling.x-k8s.io";
 /// How long a node takes that comes.
 const TAKES: Duration = Duration::from_secs(20);
 
@@ -33,11 +35,16 @@ pub fn allow(world: &World, provider: usize, max_nodes: u32) {
     world.clusters[provider].server.put(&peer).unwrap();
 }
 
-/// What peers of worlds by chance may bring. A broker takes a node of its own.
-pub fn by_chance() -> ScaleUpPolicy {
+/// What peers of worlds by chance may bring, in the cluster of this number. A broker takes a node of its own. Every other
+/// cluster asks for the nodes.
+pub fn by_chance(cluster: usize) -> ScaleUpPolicy {
     let groups = json!([{"name": "large", "cpu": 64, "memory": "256Gi", "max": 2},
         {"name": "small", "cpu": 48, "memory": "64Gi", "max": 3}]);
-    serde_json::from_value(json!({"maxNodes": 4, "wait": "30s", "nodeGroups": groups})).unwrap()
+    let mut policy = json!({"maxNodes": 4, "wait": "30s", "nodeGroups": groups});
+    if cluster % 2 == 1 {
+        policy["provisioningRequest"] = json!({"provisioningClassName": ATOMIC});
+    }
+    serde_json::from_value(policy).unwrap()
 }
 
 /// Nodes of so many cores come there, so many at most.
@@ -54,19 +61,19 @@ fn large(peers: &[&str]) -> Value {
     json!({"size": 2, "peers": peers, "resources": {"requests": {"cpu": 40}}})
 }
 
-fn reasons(world: &World, root: &str) -> Vec<(String, String)> {
+pub fn reasons(world: &World, root: &str) -> Vec<(String, String)> {
     let burst: Option<Burst> =
         world.clusters[0].server.get(USERS, &names::burst_object(root, &format!("{root}-burst-0")));
     let refusals = burst.and_then(|burst| burst.status).unwrap_or_default().refusals;
     refusals.into_iter().map(|one| (one.peer, one.reason)).collect()
 }
 
-fn is_scaling(world: &World) -> bool {
+pub fn is_scaling(world: &World) -> bool {
     status(world).phase == BurstPhase::ScalingUp
 }
 
 /// Nodes that are not there from the beginning.
-fn nodes(world: &World, cluster: usize) -> usize {
+pub fn nodes(world: &World, cluster: usize) -> usize {
     world.clusters[cluster].server.list::<Node>().len() - 2
 }
 

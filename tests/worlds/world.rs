@@ -129,7 +129,7 @@ impl World {
         peer.metadata.namespace = Some(SYSTEM.to_owned());
         let import = peer.spec.import.as_mut().unwrap();
         (import.max_bursts, import.max_brokers) = self.sites[cluster].settings.limits.unzip();
-        import.scale_up = self.sites[cluster].settings.nodes.then(scale_up::by_chance);
+        import.scale_up = self.sites[cluster].settings.nodes.then(|| scale_up::by_chance(cluster));
         self.clusters[cluster].server.put(&peer).expect("a ClusterPeer is taken");
     }
 

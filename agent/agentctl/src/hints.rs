@@ -138,6 +138,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "the owner of {peer} sees why no nodes came in the events and the log of the autoscaler there; name another peer, or \
              wait: it is tried there again"
         }
+        "ScaleUpFailed" => {
+            "the message has the autoscaler's words: its owner mends that, or import.scaleUp.provisioningRequest of this cluster's \
+             ClusterPeer on {peer}; name another peer, or wait: it is tried there again"
+        }
         "RankMapMismatch" | "InvalidTemplate" => {
             "bring both agents to one version; versions are shown by `agentctl version`"
         }

@@ -199,7 +199,9 @@ impl Provider {
     /// The controller of ClusterPeers: whoever leads next dates losses from what it writes.
     fn count(&mut self, agent: &ProviderAgent) {
         let away = agent.contacts.away(&root(), now().mono);
-        if let Some(mut status) = peers::status(&self.peer, Some(&agent.report()), away, Usage::default(), now()) {
+        if let Some(mut status) =
+            peers::status(&self.peer, Some(&agent.report()), away, (Usage::default(), false), now())
+        {
             status.conditions.clear();
             self.peer.status = Some(status);
         }
@@ -335,7 +337,14 @@ impl Provider {
             }
             // The garbage collector takes Jobs itself.
             Change::ClearLeft => Some(()),
-            Change::Dial(_) | Change::Resolve(_) | Change::WarmUp { .. } | Change::EndWarmUp | Change::DeletePod(_) => {
+            Change::Dial(_)
+            | Change::Resolve(_)
+            | Change::WarmUp { .. }
+            | Change::EndWarmUp
+            | Change::DeletePod(_)
+            | Change::LookRequest
+            | Change::MakeRequest
+            | Change::EndRequest => {
                 unreachable!("nodes are simulated, leads have addresses, and no node is lost")
             }
         }

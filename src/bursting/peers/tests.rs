@@ -21,7 +21,7 @@ fn status(
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let hourly = peer.spec.price.hourly(brokers, 1000, 0);
-    super::status(peer, report, away, Usage { brokers, hourly, ..Usage::default() }, now)
+    super::status(peer, report, away, (Usage { brokers, hourly, ..Usage::default() }, false), now)
 }
 
 fn now() -> Now {
@@ -214,4 +214,35 @@ fn amounts_that_no_node_has_are_named_until_they_are_corrected() {
         "import.scaleUp.nodeGroups[large].cpu: 0 is nothing that a node has; import.scaleUp.nodeGroups[large].memory: ";
     assert!(message.starts_with(both), "{message}");
     assert_eq!(said(&scaling(Some(status), "64", "256Gi")).0, None);
+}
+
+#[test]
+fn who_is_to_be_asked_for_nodes_and_is_not_there_is_named_until_it_is() {
+    let mut peer = peer(None);
+    let policy = |class: Option<&str>| {
+        let mut policy =
+            serde_json::json!({"maxNodes": 1, "nodeGroups": [{"name": "large", "cpu": 64, "memory": "256Gi"}]});
+        if let Some(class) = class {
+            policy["provisioningRequest"] = serde_json::json!({"provisioningClassName": class});
+        }
+        Some(ImportPolicy { scale_up: serde_json::from_value(policy).unwrap(), ..ImportPolicy::default() })
+    };
+    let mut said = |import: Option<ImportPolicy>, unserved: bool| {
+        peer.spec.import = import;
+        let usage = (Usage::default(), unserved);
+        if let Some(status) = super::status(&peer, Some(&up("u1", 100)), NONE, usage, now()) {
+            peer.status = Some(status);
+        }
+        let conditions = &peer.status.as_ref().unwrap().conditions;
+        conditions::find(conditions, SCALE_UP).map(|said| (said.reason.clone(), said.message.clone()))
+    };
+    assert_eq!(said(policy(None), true), None, "nobody is asked");
+    assert_eq!(said(policy(Some("a.b")), false), None);
+    let (reason, message) = said(policy(Some("a.b")), true).unwrap();
+    assert_eq!(reason, "NotServed");
+    assert!(
+        message.starts_with("import.scaleUp.provisioningRequest: ") && message.contains("of class a.b"),
+        "{message}"
+    );
+    assert_eq!(said(policy(Some("a.b")), false), None);
 }

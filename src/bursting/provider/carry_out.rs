@@ -134,6 +134,16 @@ impl Provider {
                 }
             }
             Change::EndWarmUp => self.end_warm_up(key, hosted.as_deref()).await?,
+            Change::LookRequest | Change::MakeRequest | Change::EndRequest => {
+                let Some(hosted) = hosted.as_deref() else { return Ok(()) };
+                let request = match change {
+                    Change::MakeRequest => self.make_request(key, hosted).await?,
+                    Change::EndRequest => self.end_request(key, hosted).await?,
+                    _ => self.look_request(key, hosted).await?,
+                };
+                self.remember(key, |memory| memory.request = request);
+                self.queue.mark(key.clone());
+            }
             Change::DeletePod(removal) => {
                 let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &removal.last));
                 // Anybody can write the labels of a Job's pod.
@@ -339,7 +349,7 @@ impl Provider {
 
     /// Whether a name that a burst needs is another's, which is remembered. What an earlier burst of this name left behind is
     /// not: it goes by itself.
-    fn is_taken(&self, key: &SlotKey, error: &RequestError) -> bool {
+    pub(super) fn is_taken(&self, key: &SlotKey, error: &RequestError) -> bool {
         let Some(taken) = error.taken().filter(|taken| !taken.is_left_over(&key.1)) else { return false };
         self.remember(key, |memory| memory.taken = Some(taken));
         true

@@ -50,6 +50,9 @@ impl Provider {
         if let Err(rejection) = admission::judge_pod(peer, import, &template) {
             return Ok(Err(rejection));
         }
+        if let Some(rejection) = self.refused_request(key, peer, &wanted).await? {
+            return Ok(Err(rejection));
+        }
         if let Some(object) = self.foreign(key, &wanted, &rendered, import.egress.is_some()).await? {
             let message = format!(
                 "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"

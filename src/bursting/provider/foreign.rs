@@ -4,7 +4,7 @@
 //! is found by the write itself (see [`tributary_cluster::apply`]).
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PodTemplate, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
+use tributary_api::provisioning_request::ProvisioningRequest;
 use tributary_cluster::RequestError;
 use tributary_cluster::caches::controller_of;
 use tributary_cluster::error::absence;
@@ -21,6 +22,7 @@ use tributary_render::Rendered;
 use super::controller::Provider;
 use super::ledger::SlotKey;
 use super::materialize;
+use super::provisioning;
 
 impl Provider {
     /// The first object, as kind and name, that has a name which this burst needs and is another's. `egress`: there will be a
@@ -33,7 +35,7 @@ impl Provider {
         egress: bool,
     ) -> Result<Option<String>, RequestError> {
         let look = Look { reader: &self.shared.clients.reader, key };
-        let part = !hosted.spec.whole;
+        let (part, asks) = (!hosted.spec.whole, provisioning::class(hosted).is_some());
         let slot = &key.1;
         let [ipv4, ipv6] = materialize::slice_names(slot);
         let lead = names::lead(slot);
@@ -51,9 +53,11 @@ impl Provider {
             look.taken::<EndpointSlice>(ipv6, part),
             look.taken::<NetworkPolicy>(materialize::egress_name(slot), egress),
             look.taken::<ConfigMap>(names::entrypoint(slot), true),
+            look.taken::<ProvisioningRequest>(names::scale_up(slot), asks),
+            look.taken::<PodTemplate>(names::scale_up(slot), asks),
         )?;
-        let (mini_cluster, job, secret, service, ipv4, ipv6, policy, config_map) = found;
-        let all = [mini_cluster, job, secret, service, ipv4, ipv6, policy, config_map];
+        let (mini_cluster, job, secret, service, ipv4, ipv6, policy, config_map, request, template) = found;
+        let all = [mini_cluster, job, secret, service, ipv4, ipv6, policy, config_map, request, template];
         Ok(all.into_iter().flatten().next())
     }
 }

@@ -24,6 +24,7 @@ use tributary_render::{Context, HostedSide, Rendered};
 use tributary_telemetry::TraceContext;
 
 use super::egress::{self, Egress};
+use super::provisioning;
 use crate::spans;
 use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
@@ -240,6 +241,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     if *whole {
         let mut spec = whole_spec(template.clone(), *size, *drain);
         spec.pod.labels.extend(pod_labels(&hosted.spec));
+        spec.pod.annotations.extend(provisioning::annotations(&hosted.spec));
         return MiniCluster { metadata, spec, status: None };
     }
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
@@ -264,6 +266,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         ..MiniClusterSpec::default()
     };
     spec.pod.labels.extend(pod_labels(&hosted.spec));
+    spec.pod.annotations.extend(provisioning::annotations(&hosted.spec));
     MiniCluster { metadata, spec, status: None }
 }
 

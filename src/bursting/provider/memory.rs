@@ -11,6 +11,7 @@ use tributary_cluster::error::Taken;
 use tributary_contract::{Rejection, RejectionReason, UseReport};
 
 use super::gateway::Stuck;
+use super::provisioning::{self, Request};
 use super::rate::Turn;
 use super::scale_up::Returned;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
@@ -52,6 +53,8 @@ pub(crate) enum Fate {
         reason: Reason,
         /// How much it was used, if that is known.
         used: Option<UseReport>,
+        /// What else there is to say of that.
+        why: Option<String>,
     },
     /// Somebody else deleted its HostedBurst.
     Evicted { incarnation: String },
@@ -155,6 +158,8 @@ pub(crate) struct Memory {
     pub attempt: Attempt,
     /// The Job that pulls images ahead.
     pub warm_up: Made,
+    /// The ProvisioningRequest.
+    pub request: Request,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
     /// What of its names is another's.
@@ -170,8 +175,12 @@ impl Memory {
     pub(super) fn saw(&mut self, hosted: &HostedBurst) {
         let uid = hosted.metadata.uid.clone().unwrap_or_default();
         let fate = Fate::Hosted { uid: uid.clone(), incarnation: hosted.spec.root.incarnation.clone() };
-        let ended = matches!(self.fates.get(&holder(hosted)), Some(Fate::Released { uid: ended, .. }) if *ended == uid);
+        let known = self.fates.get(&holder(hosted));
+        let ended = matches!(known, Some(Fate::Released { uid: ended, .. }) if *ended == uid);
         if !ended {
+            if known != Some(&fate) {
+                self.request = Request::Unknown;
+            }
             self.fates.insert(holder(hosted), fate);
         }
         self.verdicts.clear();
@@ -199,6 +208,7 @@ impl Memory {
             incarnation: hosted.spec.root.incarnation.clone(),
             reason,
             used: hosted.status.as_ref().and_then(sync::used),
+            why: provisioning::last_word(hosted),
         };
         self.fates.insert(holder(hosted), fate);
     }
@@ -267,6 +277,7 @@ impl Memory {
             self.resolution = None;
             self.attempt = Attempt::None;
             self.warm_up = Made::No;
+            self.request = Request::Unknown;
             self.gateway = None;
             self.taken = None;
             self.absent_since = None;

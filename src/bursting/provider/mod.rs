@@ -16,12 +16,13 @@
 //! | [`memory`] | what is remembered between steps | no |
 //! | [`warm`] | images that are pulled ahead | no |
 //! | `lead` | where the lead broker of a burst is, if it may be there | no |
-//! | `scale_up` | bursts that bring their nodes | no |
+//! | `scale_up`, `provisioning` | bursts that bring their nodes, and how these are asked for | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
 //! | `foreign` | whether somebody else has a name that a burst needs | yes |
 //! | `marks` | which slots a change is looked at in, and whose turn that takes | no |
+//! | `provision` | ProvisioningRequests: made, looked at, taken away | yes |
 //! | `controller`, `carry_out`, `create` | the driver of all this | yes |
 pub mod admission;
 pub(crate) mod capacity;
@@ -42,6 +43,8 @@ pub mod materialize;
 pub(crate) mod memory;
 pub mod pod_security;
 pub mod policy;
+mod provision;
+mod provisioning;
 pub mod quota;
 pub(crate) mod rate;
 pub(crate) mod results;

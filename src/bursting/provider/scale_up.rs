@@ -14,16 +14,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tributary_api::duration::Lasting;
-use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::hosted_burst::{HostedBurst, Provisioning};
 use tributary_api::node_group::{LimitedNodeGroup, NewNodes, ScaleUp, ScaleUpPolicy};
 use tributary_api::peer::ImportPolicy;
 use tributary_clock::{Mono, Now};
 use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Price, Rejection, RejectionReason};
 use tributary_flux::Idset;
 
+use super::provisioning;
 use super::slot::{SlotStep, SlotView};
 use super::sync;
-use super::teardown::wake;
+use super::teardown::{Reason, wake};
 use super::whole;
 use crate::nodes::{Amounts, NodeChoice, NodeView};
 use crate::timing::{elapsed, later};
@@ -72,7 +73,8 @@ pub(super) fn plan(
         groups.sort_by_key(|(_, holds)| std::cmp::Reverse(*holds));
         nodes(&groups, left, held, *count)
     });
-    nodes.map(|nodes| ScaleUp { nodes, wait: policy.wait }).map_err(|rest| {
+    let provisioning_request = policy.provisioning_request.clone();
+    nodes.map(|nodes| ScaleUp { nodes, wait: policy.wait, provisioning_request }).map_err(|rest| {
         let names: Vec<_> = groups.iter().map(|(group, _)| group.group.name.as_str()).collect();
         let message = format!(
             "import.scaleUp of ClusterPeer {peer} leaves {left} of its {} nodes: with nodes of {}, there is room for {} of the \
@@ -196,10 +198,15 @@ pub(super) fn scheduled(view: &SlotView<'_>, hosted: &HostedBurst) -> Option<Mic
     done.then_some(MicroTime(view.now.wall))
 }
 
-/// Until when the pods of a burst may wait for nodes: it counts from the moment when they could be made.
+/// Until when the pods of a burst may wait for nodes: it counts from the moment when they could be made, or when nodes were
+/// asked for.
 fn until(hosted: &HostedBurst) -> Option<Timestamp> {
-    let MicroTime(made) = hosted.status.as_ref()?.times.as_ref()?.provisioned.clone()?;
-    Some(later(made, hosted.spec.scale_up.as_ref()?.wait.duration()))
+    let status = hosted.status.as_ref()?;
+    let MicroTime(begun) = match provisioning::class(hosted) {
+        Some(_) => status.provisioning.as_ref()?.since.clone()?,
+        None => status.times.as_ref()?.provisioned.clone()?,
+    };
+    Some(later(begun, hosted.spec.scale_up.as_ref()?.wait.duration()))
 }
 
 /// Whether the nodes of a burst did not come in time.
@@ -213,17 +220,22 @@ pub(super) fn timed_out(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut Sl
 }
 
 /// What is said of a burst that waits for nodes.
-pub(super) fn message(view: &SlotView<'_>, hosted: &HostedBurst) -> String {
+pub(super) fn message(view: &SlotView<'_>, hosted: &HostedBurst, provisioning: Option<&Provisioning>) -> String {
     let (size, waiting) = (hosted.spec.size, waiting(view, hosted));
     let bound = size.saturating_sub(u32::try_from(waiting.iter().count()).unwrap_or(u32::MAX));
     let nodes = hosted.spec.scale_up.iter().flat_map(|scale_up| &scale_up.nodes);
     let nodes = nodes.fold(0, |sum: u32, nodes| sum.saturating_add(nodes.count));
     let until = until(hosted).map(|until| format!("; if not all have one by {until:.0}, it is given back"));
-    format!(
-        "{bound} of {size} pods are on nodes; those of index {waiting} wait for an autoscaler, which may add up to {nodes} \
-         nodes{}",
-        until.unwrap_or_default()
-    )
+    let until = until.unwrap_or_default();
+    let asked = |said: &Provisioning| provisioning::sentence(hosted, said);
+    match (provisioning.map(asked), view.mini_cluster) {
+        (Some(asked), None) => format!("nodes for {size} pods are asked for before these are made ({asked}){until}"),
+        (asked, _) => format!(
+            "{bound} of {size} pods are on nodes; those of index {waiting} wait for an autoscaler, which may add up to {nodes} \
+             nodes{}{until}",
+            asked.map(|asked| format!(" ({asked})")).unwrap_or_default()
+        ),
+    }
 }
 
 /// A burst was given back: no nodes are brought for it for a while.
@@ -238,19 +250,34 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    pub(super) fn new(view: &SlotView<'_>, peer: &PeerName, desired: &DesiredBurst) -> Self {
+    /// `why`: it was given back, and what else there is to say of that.
+    pub(super) fn new(
+        view: &SlotView<'_>,
+        peer: &PeerName,
+        desired: &DesiredBurst,
+        (reason, why): (Reason, Option<&str>),
+    ) -> Self {
         let Now { mono, wall } = view.now;
         let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
         let wait = wait(import);
         let again = later(wall, wait.duration()).strftime("%H:%M:%S UTC");
+        let why = why.map(|why| format!("; {why}")).unwrap_or_default();
+        let (word, what) = match reason {
+            Reason::ScaleUpFailed => (RejectionReason::ScaleUpFailed, format!("no nodes are provisioned for it{why}")),
+            _ => (
+                RejectionReason::ScaleUpTimedOut,
+                format!(
+                    "not all of its pods got nodes in time (import.scaleUp.wait of ClusterPeer {peer} is {wait}){why}"
+                ),
+            ),
+        };
         let message = format!(
-            "not all of its pods got nodes in time (import.scaleUp.wait of ClusterPeer {peer} is {wait}): it was given back. No \
-             nodes are brought for it before {again}; room on nodes that are there is taken at once"
+            "{what}: it was given back. No nodes are brought for it before {again}; room on nodes that are there is taken at once"
         );
         Self {
             mark: mark(view, peer, desired),
             until: mono + wait.duration(),
-            rejection: Rejection::new(RejectionReason::ScaleUpTimedOut, message),
+            rejection: Rejection::new(word, message),
         }
     }
 

@@ -141,6 +141,12 @@ pub(crate) enum Change {
     },
     /// Delete that Job, if it is ours.
     EndWarmUp,
+    /// Look what the ProvisioningRequest says, uncached, and remember.
+    LookRequest,
+    /// Make it, with its PodTemplate, and remember.
+    MakeRequest,
+    /// Delete both, if they are ours, and remember.
+    EndRequest,
     /// Delete a pod for the gateway's sake.
     DeletePod(Removal),
     /// Delete the MiniCluster with this UID.
@@ -282,13 +288,15 @@ pub(super) fn past(
         step.memory.fates.remove(key);
     }
     let known = step.memory.fates.get(key).cloned();
-    if matches!(known, Some(Fate::Released { reason: Reason::ScaleUpTimedOut, .. })) {
-        let returned = || Returned::new(view, &key.0, desired);
+    if let Some(Fate::Released { reason, why, .. }) = &known
+        && reason.is_for_lack_of_nodes()
+    {
+        let returned = || Returned::new(view, &key.0, desired, (*reason, why.as_deref()));
         step.memory.returned.entry(key.clone()).or_insert_with(returned);
     }
     match (known, &desired.hosted_uid) {
         // It is refused from now on, and nothing of it is left: its root places it elsewhere.
-        (Some(Fate::Released { reason: Reason::ScaleUpTimedOut, .. }), Some(_)) => {
+        (Some(Fate::Released { reason, .. }), Some(_)) if reason.is_for_lack_of_nodes() => {
             let rejection = step.memory.returned.get(key).map(|returned| returned.rejection.clone());
             rejection.map(|rejection| rejected(desired, rejection))
         }
@@ -315,7 +323,7 @@ pub(super) fn past(
         // Its lease ran out under the agent before this one, which ended it then.
         (None, Some(seen)) if lapsed_before(view, key, desired) => {
             let (uid, incarnation, reason) = (seen.clone(), incarnation.clone(), Reason::LeaseExpired);
-            step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason, used: None });
+            step.memory.fates.insert(key.clone(), Fate::Released { uid, incarnation, reason, used: None, why: None });
             Some(observed(desired, BurstPhase::Released, reason.message()))
         }
         // It was here, and we did not end it. Or the root saw one that is not here: deleted while no agent ran.

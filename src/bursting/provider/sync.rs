@@ -17,6 +17,7 @@ use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
+use super::provisioning::{self, Nodes};
 use super::scale_up;
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::teardown::{wake, wake_for};
@@ -82,7 +83,9 @@ pub(super) fn keep(
     let made = view.mini_cluster.is_some();
     let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
     let course = preflight(view, hosted, &lead, step);
-    let with_brokers = made || certificate == Certified::Sure && !course.holds && !lead.refused;
+    let ready = certificate == Certified::Sure && !course.holds && !lead.refused;
+    let nodes = provisioning::attend(view, hosted, ready, step);
+    let with_brokers = made || ready && !nodes.hold;
     let (trouble, told, provisions) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
@@ -99,7 +102,8 @@ pub(super) fn keep(
     wake_for(lease, step);
     let findings = course.findings.into_iter().chain(facts::findings(&hosted.spec, view.facts.nodes));
     let preflight = findings.map(PreflightFinding::from).collect();
-    let mut status = HostedBurstStatus { preflight, warm, ..status(view, hosted, certified, lease, &trouble, step) };
+    let mut status =
+        HostedBurstStatus { preflight, warm, ..status(view, hosted, certified, (nodes, lease), &trouble, step) };
     let warmed = warm::warmed(&status);
     if let Some(times) = &mut status.times {
         times.warmed = warmed;
@@ -247,7 +251,7 @@ pub(super) fn status(
     view: &SlotView<'_>,
     hosted: &HostedBurst,
     certified: bool,
-    lease: Lease,
+    (nodes, lease): (Nodes, Lease),
     trouble: &str,
     step: &mut SlotStep,
 ) -> HostedBurstStatus {
@@ -256,6 +260,7 @@ pub(super) fn status(
     let running = view.pods.iter().filter(|pod| pod.running && !pod.terminating).count();
     let phase = match view.mini_cluster {
         None if !certified => BurstPhase::Accepted,
+        None if nodes.hold && nodes.provisioning.is_some() => BurstPhase::ScalingUp,
         None => BurstPhase::Provisioning,
         Some(_) if ready >= hosted.spec.size => BurstPhase::Ready,
         Some(_) if running >= hosted.spec.size as usize => BurstPhase::Joining,
@@ -269,7 +274,7 @@ pub(super) fn status(
             format!("the {what} is not here yet: {message}")
         }
         (BurstPhase::Accepted, _) => format!("the {what} is asked for"),
-        (BurstPhase::ScalingUp, _) => scale_up::message(view, hosted),
+        (BurstPhase::ScalingUp, _) => scale_up::message(view, hosted, nodes.provisioning.as_ref()),
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
@@ -314,6 +319,7 @@ pub(super) fn status(
         run: old.run,
         simulated,
         warm: old.warm,
+        provisioning: nodes.provisioning,
         spent: old.spent,
         conditions: old.conditions,
     }

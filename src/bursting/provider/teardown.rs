@@ -13,6 +13,7 @@ use tributary_cluster::conditions;
 use tributary_contract::{DesiredBurst, RejectionReason};
 
 use super::lease::Lease;
+use super::provisioning;
 use super::scale_up;
 use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::sync::{self, Saying, Told};
@@ -42,6 +43,8 @@ pub(crate) enum Reason {
     NameTaken,
     /// The nodes that it was to bring did not come in time.
     ScaleUpTimedOut,
+    /// They were asked for, and there are none.
+    ScaleUpFailed,
 }
 
 impl Reason {
@@ -56,7 +59,13 @@ impl Reason {
             Self::TooManyResults => "TooManyResults",
             Self::NameTaken => "NameTaken",
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
+            Self::ScaleUpFailed => "ScaleUpFailed",
         }
+    }
+
+    /// Whether it gets its nodes elsewhere, if at all.
+    pub(super) const fn is_for_lack_of_nodes(self) -> bool {
+        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed)
     }
 
     /// The same as half a sentence.
@@ -70,6 +79,7 @@ impl Reason {
             Self::TooManyResults => "it has ended, and newer results of its peer take its place",
             Self::NameTaken => "an object of somebody else has a name here that it needs",
             Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
+            Self::ScaleUpFailed => "no nodes are provisioned for it: it is given back",
         }
     }
 
@@ -87,6 +97,7 @@ impl Reason {
             "TooManyResults" => Self::TooManyResults,
             "NameTaken" => Self::NameTaken,
             "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
+            "ScaleUpFailed" => Self::ScaleUpFailed,
             _ => Self::Released,
         }
     }
@@ -136,6 +147,9 @@ pub(super) fn reason(
     }
     if scale_up::timed_out(view, hosted, step) {
         return Some(Reason::ScaleUpTimedOut);
+    }
+    if provisioning::failure(view, hosted).is_some() {
+        return Some(Reason::ScaleUpFailed);
     }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
@@ -189,12 +203,19 @@ pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &Cl
 pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
     let old = hosted.status.clone().unwrap_or_default();
     let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
-    let taken = taken(view, step).filter(|_| reason == Reason::NameTaken);
-    let message = format!("leaving: {}", taken.as_deref().unwrap_or(reason.message()));
+    let provisioning = provisioning::failure(view, hosted).or_else(|| old.provisioning.clone());
+    let words = match (reason, &provisioning) {
+        (Reason::NameTaken, _) => taken(view, step),
+        (Reason::ScaleUpFailed, Some(said)) => {
+            Some(format!("{}: it is given back", provisioning::sentence(hosted, said)))
+        }
+        _ => None,
+    };
+    let message = format!("leaving: {}", words.as_deref().unwrap_or(reason.message()));
     if old.draining_since.is_none() {
-        let ends = format!("it ends: {}", taken.as_deref().unwrap_or(reason.message()));
+        let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
-            Reason::NameTaken | Reason::ScaleUpTimedOut => Note::warning(reason.as_str(), ends),
+            Reason::NameTaken | Reason::ScaleUpTimedOut | Reason::ScaleUpFailed => Note::warning(reason.as_str(), ends),
             _ => Note::normal(reason.as_str(), ends),
         });
     }
@@ -202,13 +223,14 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         phase: BurstPhase::Draining,
         // After a restart only what is recorded says which name it was.
         message: match reason {
-            Reason::NameTaken if taken.is_none() && old.draining_since.is_some() => old.message.clone(),
+            Reason::NameTaken if words.is_none() && old.draining_since.is_some() => old.message.clone(),
             _ => message,
         },
         ready_brokers: if hosted.has_ended() { 0 } else { sync::ready(view) },
         draining_since: Some(since),
         draining_reason: Some(reason.as_str().into()),
         observed_generation: hosted.metadata.generation,
+        provisioning,
         ..old
     };
     let said = Saying { hosted, status: &status, phase: BurstPhase::Draining, told: Told::default() };
@@ -223,7 +245,9 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if !view.warmers.is_empty() {
         step.changes.push(Change::EndWarmUp);
     }
-    if clear(view, step) && hosted.metadata.deletion_timestamp.is_none() {
+    // An autoscaler must not go on for a burst that is placed elsewhere.
+    let no_request = provisioning::clear(hosted, step);
+    if clear(view, step) && no_request && hosted.metadata.deletion_timestamp.is_none() {
         // The root of a run that has ended has its result, and hears no more.
         if let Some(desired) = wanted(view, hosted).filter(|_| !reason.is_of_the_root() && !hosted.has_ended()) {
             if is_unheard(view, hosted, desired, step) {

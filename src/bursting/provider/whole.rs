@@ -22,6 +22,7 @@ use tributary_cluster::conditions;
 
 use super::lease::Lease;
 use super::materialize;
+use super::provisioning;
 use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::sync::{self, Certified, Saying, Told};
 use super::teardown::{self, Reason, wake_for};
@@ -50,10 +51,14 @@ pub(super) fn keep(
     stop(view, hosted, step);
     let ended = run.as_ref().is_some_and(BurstRun::has_ended);
     let (status, trouble) = if ended {
+        // Its nodes are free.
+        provisioning::clear(hosted, step);
         (hosted.status.clone().unwrap_or_default(), String::new())
     } else {
         let certificate = sync::certify(view, hosted, holder, step);
-        let with_brokers = view.mini_cluster.is_some() || certificate == Certified::Sure;
+        let ready = certificate == Certified::Sure;
+        let nodes = provisioning::attend(view, hosted, ready, step);
+        let with_brokers = view.mini_cluster.is_some() || ready && !nodes.hold;
         let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
         let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
             Ok(materials) => {
@@ -64,7 +69,7 @@ pub(super) fn keep(
         };
         let lease = sync::lease(view, hosted, holder);
         wake_for(lease, step);
-        (sync::status(view, hosted, certificate != Certified::No, lease, &trouble, step), trouble)
+        (sync::status(view, hosted, certificate != Certified::No, (nodes, lease), &trouble, step), trouble)
     };
     let status = match run {
         Some(run) if ended => {

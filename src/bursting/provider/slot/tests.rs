@@ -21,6 +21,7 @@ use crate::timing::Times;
 mod gateway;
 mod lead;
 mod names;
+mod provisioning;
 mod rate;
 mod returned;
 mod scale_up;

@@ -425,6 +425,8 @@ fn burst_side(
             plan.charges = taken.charges;
             if !taken.brings.is_empty() {
                 plan.placement += &format!(", and waits for nodes that {peer} adds: {}", taken.brings.join(", "));
+                let asked = taken.class.map(|class| format!(" (asked for by a ProvisioningRequest of class {class})"));
+                plan.placement += &asked.unwrap_or_default();
             }
             (plan.objects, plan.ports) = (taken.side.objects, taken.side.ports);
             plan.unchecked
@@ -445,6 +447,8 @@ struct Taken {
     charges: Vec<ChargeRow>,
     /// Nodes that have to come, by group.
     brings: Vec<String>,
+    /// By which class of ProvisioningRequests they are asked for.
+    class: Option<String>,
 }
 
 /// What a provider would say to an offer: as its agent does it, without writing.
@@ -483,7 +487,9 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
     rows.extend(import_charges(own, desired, &ledger, &slot, &import));
     let nodes = admitted.scale_up.iter().flat_map(|scale_up| &scale_up.nodes);
     let brings = nodes.map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
-    Ok(Taken { namespace: slot.0, side, charges: rows, brings })
+    let asks = admitted.scale_up.as_ref().and_then(|scale_up| scale_up.provisioning_request.as_ref());
+    let class = asks.map(|asks| asks.provisioning_class_name.clone());
+    Ok(Taken { namespace: slot.0, side, charges: rows, brings, class })
 }
 
 /// What the limits of an import policy are charged.

@@ -85,7 +85,8 @@ pub(super) fn hosted(
     admitted: &Admitted,
     import: Option<&ImportPolicy>,
 ) -> Result<(Side, Rendered), String> {
-    let hosted = materialize::hosted_burst(namespace, root_cluster, &PLANNED.into(), desired, &admitted.template);
+    let mut hosted = materialize::hosted_burst(namespace, root_cluster, &PLANNED.into(), desired, &admitted.template);
+    hosted.spec.scale_up.clone_from(&admitted.scale_up);
     let materials = materialize::materials(&hosted, &[], true, import)?;
     let object = materialize::mini_cluster(&hosted, &admitted.template, &admitted.rank_map);
     let slot = &desired.slot;
@@ -115,6 +116,14 @@ pub(super) fn hosted(
     side.object("EndpointSlice", materialize::slice_names(slot)[0].clone(), via);
     if import.is_some_and(|import| import.egress.is_some()) {
         side.object("NetworkPolicy", materialize::egress_name(slot), "where the pods may connect to");
+    }
+    if admitted.scale_up.as_ref().is_some_and(|scale_up| scale_up.provisioning_request.is_some()) {
+        side.object(
+            "ProvisioningRequest",
+            names::scale_up(slot),
+            "asks for nodes; the brokers follow once it is provisioned",
+        );
+        side.object("PodTemplate", names::scale_up(slot), "what their pods look like");
     }
     side.object("MiniCluster", slot.clone(), "the brokers; its objects follow");
     side.instance(&rendered);

@@ -147,6 +147,11 @@ fn leased(found: &Found) -> Verdict {
                  says how long they may take"
                     .to_owned()
             }
+            "ScaleUpFailed" => {
+                "why there are no nodes is said by the autoscaler: its events and its log. scaleUp.provisioningRequest in import of \
+                 the ClusterPeer says how it is asked"
+                    .to_owned()
+            }
             _ => "the root decides whether it comes back".to_owned(),
         };
         return Verdict::unmet(reason, cause, hint);
@@ -202,6 +207,9 @@ fn certificate(found: &Found) -> Verdict {
 
 fn not_deleted(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else {
+        if let Some(asked) = found.hosted.as_ref().and_then(nodes_asked_for) {
+            return asked;
+        }
         return Verdict::unmet(
             "NotMade",
             "its MiniCluster is not made yet",
@@ -292,6 +300,19 @@ fn not_suspended(found: &Found) -> Verdict {
         return Verdict::unmet("JobSuspended", "the Job is suspended, though the MiniCluster is not", hint);
     }
     Verdict::Skip
+}
+
+/// A hosted burst whose pods are made once its nodes are provisioned.
+fn nodes_asked_for(hosted: &HostedBurst) -> Option<Verdict> {
+    let status = hosted.status.as_ref().filter(|status| status.phase == BurstPhase::ScalingUp)?;
+    status.provisioning.as_ref()?;
+    let brings = hosted.spec.scale_up.as_ref()?;
+    let (name, namespace) = (names::scale_up(&hosted.spec.slot), hosted.namespace().unwrap_or_default());
+    let hint = format!(
+        "{}. What the autoscaler says: `kubectl describe provisioningrequest {name} --namespace {namespace}`",
+        pods::expected(brings)
+    );
+    Some(Verdict::unmet("ScalingUp", status.message.clone(), hint))
 }
 
 /// What the agent itself waits for.

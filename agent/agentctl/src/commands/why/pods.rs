@@ -58,8 +58,7 @@ pub(super) fn scaling_up(pods: &[&Pod], said: &str, brings: &ScaleUp) -> Verdict
     }
     let each = by_message.iter().map(|(message, names)| format!("; {}: {message}", names.join(", ")));
     let cause = format!("{said}{}", each.collect::<String>());
-    let groups: Vec<_> = brings.nodes.iter().map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
-    let expected = format!("nodes that may come: {}", groups.join(", "));
+    let expected = expected(brings);
     let hint = match waiting.first() {
         Some(pod) => format!(
             "{expected}. Does the autoscaler see the pods? Its events are shown by `kubectl describe pod {} --namespace {}`",
@@ -69,6 +68,12 @@ pub(super) fn scaling_up(pods: &[&Pod], said: &str, brings: &ScaleUp) -> Verdict
         None => expected,
     };
     Verdict::unmet("ScalingUp", cause, hint)
+}
+
+/// Which nodes a burst may bring.
+pub(super) fn expected(brings: &ScaleUp) -> String {
+    let groups: Vec<_> = brings.nodes.iter().map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
+    format!("nodes that may come: {}", groups.join(", "))
 }
 
 /// Whether the images are there.

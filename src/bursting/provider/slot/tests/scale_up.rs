@@ -12,8 +12,11 @@ const WAIT: i64 = 600;
 /// A burst of three brokers, of which two bring a node each; its MiniCluster is there.
 fn scaling(pods: Vec<PodView>) -> World {
     let mut world = provisioned(offer(), pods);
-    world.hosted.as_mut().unwrap().spec.scale_up =
-        Some(ScaleUp { nodes: vec![NewNodes { group: "large".into(), count: 2 }], wait: Lasting::of_seconds(WAIT) });
+    world.hosted.as_mut().unwrap().spec.scale_up = Some(ScaleUp {
+        nodes: vec![NewNodes { group: "large".into(), count: 2 }],
+        wait: Lasting::of_seconds(WAIT),
+        ..ScaleUp::default()
+    });
     let none = MiniClusterStatus { ready: Some(0), ..MiniClusterStatus::default() };
     world.mini_cluster.as_mut().unwrap().status = Some(none);
     let import = world.peers.get_mut("east").unwrap().import.as_mut().unwrap();
