@@ -237,8 +237,8 @@ pub struct Provisioning {
     /// When they were asked for first: `wait` counts from then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
-    /// What the ProvisioningRequest says: `Requested`, `Accepted`, `Provisioned`, `Failed`, `CapacityRevoked`,
-    /// `BookingExpired`; or `Refused` by the API server.
+    /// What the ProvisioningRequest says: `Requested`, `Provisioned`, `Failed`, `CapacityRevoked`, `BookingExpired`; or
+    /// `Refused` by the API server.
     pub outcome: String,
     /// One sentence for people.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -80,7 +80,8 @@ async fn asked(place: &Place, slot: &str) -> (ProvisioningRequest, PodTemplate) 
     let templates: Api<PodTemplate> = Api::namespaced(place.client.clone(), &place.namespace);
     eventually(format!("nodes for {slot} are asked for"), async || {
         let request = requests.get(&name).await.map_err(|error| error.to_string())?;
-        Ok((request, templates.get(&name).await.map_err(|error| error.to_string())?))
+        let template = templates.get(&name).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>((request, template))
     })
     .await
 }

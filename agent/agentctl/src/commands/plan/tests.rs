@@ -1,7 +1,7 @@
 //! Plans of manifests, with and without clusters to look at.
 
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::peer::ImportPolicy;
 use tributary::bursting::nodes::{Amounts, NodeView};
@@ -112,7 +112,7 @@ fn a_peer_that_would_have_to_add_nodes_is_told_from_one_that_has_room() {
     let policy = json!({"namespaces": ["flux"], "scaleUp": {"maxNodes": 2, "wait": "10m", "nodeGroups": [
         {"name": "large", "cpu": 8, "memory": "32Gi"}]}});
     let one = LAKE.replace(", {name: gpu, size: 2, maxSize: 5, gpus: 1, selector: {matchLabels: {region: eu}}}", "");
-    let planned = |manifest: &str, nodes: i64| {
+    let planned_by = |policy: &Value, manifest: &str, nodes: i64| {
         let mut inside = west(policy.clone());
         inside.nodes.get_mut("node-1").unwrap().allocatable.milli_cores = nodes;
         let mut known = Known { inside: [("west".into(), inside)].into(), quotas: Default::default(), ..known() };
@@ -123,12 +123,23 @@ fn a_peer_that_would_have_to_add_nodes_is_told_from_one_that_has_room() {
             Some(Capacity { free_cores, largest_free_node_cores: free_cores, possible, ..Capacity::default() });
         plan(&read(manifest), &known).mini_clusters.remove(0).clusters.remove(1)
     };
+    let planned = |manifest: &str, nodes: i64| planned_by(&policy, manifest, nodes);
     assert_eq!(planned(&one, 8000).placement, "named");
     let scaled = planned(&one, 4000);
     assert_eq!(
-        (scaled.placement.as_str(), scaled.refusal),
+        (scaled.placement.as_str(), scaled.refusal.clone()),
         ("named, and has room with nodes that it adds, and waits for nodes that west adds: 1 of large", None)
     );
+    let class = "check-capacity.autoscaling.x-k8s.io";
+    let mut asks = policy.clone();
+    asks["scaleUp"]["provisioningRequest"] = json!({"provisioningClassName": class});
+    let asked = planned_by(&asks, &one, 4000);
+    let words = format!("1 of large (asked for by a ProvisioningRequest of class {class})");
+    assert!(asked.placement.ends_with(&words), "{}", asked.placement);
+    for kind in ["ProvisioningRequest", "PodTemplate"] {
+        let made = |plan: &ClusterPlan| plan.objects.iter().any(|object| object.kind == kind);
+        assert_eq!((made(&asked), made(&scaled)), (true, false), "{kind}");
+    }
     let refused = planned(&one.replace("size: 3", "size: 12"), 0).refusal.unwrap();
     assert_eq!(refused.reason, "TooManyNodes");
     assert!(refused.hint.contains("raise scaleUp in import"), "{}", refused.hint);

@@ -380,7 +380,16 @@ fn pods_scheduled(found: &Found) -> Verdict {
     let brings = found.hosted.as_ref().and_then(|hosted| hosted.spec.scale_up.as_ref());
     match scaling.zip(brings) {
         Some((status, brings)) => pods::scaling_up(&living, &status.message, brings),
-        None => pods::scheduled(&living),
+        None => match pods::scheduled(&living) {
+            // It has had its nodes; for what is made later nobody adds any.
+            Verdict::Unmet { reason, cause, hint }
+                if brings.is_some_and(|brings| brings.provisioning_request.is_some()) =>
+            {
+                let more = "cluster-autoscaler adds no nodes for pods that use those of a ProvisioningRequest";
+                Verdict::unmet(reason, cause, format!("{hint}; {more}"))
+            }
+            verdict => verdict,
+        },
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Found, burst, mini_cluster, text};
 use crate::explain::Explanation;
 
 mod parts;
+mod provisioning;
 
 fn of<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -469,13 +470,6 @@ fn a_burst() {
             ),
         ),
         (
-            "nodes that were refused",
-            refused(
-                "ScaleUpFailed",
-                "no nodes are provisioned for it; ProvisioningRequest flux/lake-burst-0-scale-up is Failed: CA could not find requested capacity (CapacityIsNotFound): it was given back",
-            ),
-        ),
-        (
             "nodes that come",
             on_west(json!({"phase": "ScalingUp", "conditions": [admitted.clone()],
                 "message": "west: 1 of 3 pods are on nodes; those of index 1-2 wait for an autoscaler, which may add up to 2 nodes; if not all have one by 2026-01-01T00:15:00Z, it is given back"})),
@@ -571,21 +565,6 @@ fn what_is_hosted_here() {
             let short = "0/2 nodes are available: 2 Insufficient cpu.";
             Found { hosted: Some(hosted), ..with_pods(vec![running(0, "False"), pending(1, short), pending(2, short)]) }
         }),
-        ("its nodes are asked for", {
-            let waits = json!({"phase": "ScalingUp", "credentialReady": true, "provisioning": {"outcome": "Requested"},
-                "message": "nodes for 3 pods are asked for before these are made (ProvisioningRequest flux/lake-burst-0-scale-up is \
-                Requested: an autoscaler has accepted it); if not all have one by 2026-01-01T00:15:00Z, it is given back"});
-            let mut hosted = hosted(waits);
-            hosted.spec.scale_up = of(json!({"nodes": [{"group": "large", "count": 2}], "wait": "15m",
-                "provisioningRequest": {"provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io"}}));
-            Found { hosted: Some(hosted), ..Found::default() }
-        }),
-        (
-            "nodes were refused",
-            brokers(json!({"credentialReady": true, "drainingReason": "ScaleUpFailed",
-                "message": "leaving: ProvisioningRequest flux/lake-burst-0-scale-up is Failed: CA could not find requested \
-                capacity (CapacityIsNotFound): it is given back"})),
-        ),
         (
             "no nodes came",
             brokers(json!({"credentialReady": true, "drainingReason": "ScaleUpTimedOut",
