@@ -191,7 +191,7 @@ async fn nodes_are_asked_for_before_there_are_pods() {
         let (cause, hint) = (unmet["cause"].as_str().unwrap_or_default(), unmet["hint"].as_str().unwrap_or_default());
         let told = unmet["reason"] == "ScalingUp"
             && cause.contains("an autoscaler has accepted it")
-            && hint.contains("kubectl describe provisioningrequest tall-burst-0-scale-up --namespace asking-for-nodes");
+            && hint.contains("describe provisioningrequest tall-burst-0-scale-up --namespace asking-for-nodes");
         if told { Ok(()) } else { Err(format!("{why:#}")) }
     })
     .await;

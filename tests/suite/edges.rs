@@ -65,7 +65,7 @@ fn federation_and_the_leaves_stand_without_kubernetes() {
 
 /// Files besides `src/cluster` that write objects whole, or delete them, by requests of their own, and why what is another's is
 /// safe from them. All other writes pass the gate (`src/cluster/apply`), and `src/cluster/sweep.rs` deletes by UID.
-const OWN_REQUESTS: [(&str, &str); 7] = [
+const OWN_REQUESTS: [(&str, &str); 8] = [
     (
         "agent/daemon/src/enrolment/handler.rs",
         "ClusterPeers and join tokens: judged, and with the version that was read",
@@ -77,6 +77,7 @@ const OWN_REQUESTS: [(&str, &str); 7] = [
     ("agent/daemon/src/identity/secret.rs", "the identity: created, or replaced as it was read if it is ours"),
     ("agent/daemon/src/webhook/crd_sync.rs", "its Secret likewise; one field of the definition of MiniClusters"),
     ("src/bursting/provider/create.rs", "a dry run"),
+    ("src/bursting/provider/provision.rs", "a dry run"),
     (
         "src/bursting/usage.rs",
         "records of usage: created, or replaced in the version that was found by our label in the agent's own namespace",

@@ -146,7 +146,7 @@ fn nodes_that_nobody_took_in_time_are_asked_for_anew() {
         world.until("it is given back", secs(60), refused).await?;
         let said = status(world).message;
         assert!(said.contains("lake-burst-0-scale-up is BookingExpired: as it is"), "{said}");
-        assert_eq!((asked(world, 1), hosted(world, 1)), ((0, 0), None));
+        assert_eq!((asked(world, 1), pods(world, 1)), ((0, 0), 0));
         world.until("it is asked for again", secs(700), |world| ready_on(world, 1)).await
     });
 }

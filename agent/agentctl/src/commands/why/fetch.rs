@@ -123,7 +123,9 @@ async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &s
 
 /// Everything that is known of the MiniCluster.
 async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Found) {
-    let root = found.mini_cluster.as_ref().map(ResourceExt::name_any).unwrap_or_default();
+    // A hosted burst whose MiniCluster is not made yet has its name.
+    let of_hosted = || found.hosted.as_ref().map(ResourceExt::name_any);
+    let root = found.mini_cluster.as_ref().map(ResourceExt::name_any).or_else(of_hosted).unwrap_or_default();
     let declares = found.mini_cluster.as_ref().is_some_and(|root| !root.spec.flux.bursting.clusters.is_empty());
     let has_bursts = declares || !found.bursts.is_empty();
     let pods = ListParams::default().labels(&format!("{JOB_NAME}={root}"));

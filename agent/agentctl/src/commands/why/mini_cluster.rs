@@ -16,9 +16,10 @@ use crate::hints::{self, Object};
 use crate::output::counted;
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
-const CONDITIONS: [Condition<Found>; 16] = [
+const CONDITIONS: [Condition<Found>; 17] = [
     ("Leased", leased),
     ("CertificateReceived", certificate),
+    ("NodesProvisioned", nodes_provisioned),
     ("NotDeleted", not_deleted),
     ("Observed", observed),
     ("Valid", valid),
@@ -207,9 +208,6 @@ fn certificate(found: &Found) -> Verdict {
 
 fn not_deleted(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else {
-        if let Some(asked) = found.hosted.as_ref().and_then(nodes_asked_for) {
-            return asked;
-        }
         return Verdict::unmet(
             "NotMade",
             "its MiniCluster is not made yet",
@@ -302,17 +300,20 @@ fn not_suspended(found: &Found) -> Verdict {
     Verdict::Skip
 }
 
-/// A hosted burst whose pods are made once its nodes are provisioned.
-fn nodes_asked_for(hosted: &HostedBurst) -> Option<Verdict> {
-    let status = hosted.status.as_ref().filter(|status| status.phase == BurstPhase::ScalingUp)?;
-    status.provisioning.as_ref()?;
-    let brings = hosted.spec.scale_up.as_ref()?;
+/// A hosted burst whose pods are made once its nodes are provisioned: whether they are.
+fn nodes_provisioned(found: &Found) -> Verdict {
+    let Some(hosted) = &found.hosted else { return Verdict::Skip };
+    let status = hosted.status.clone().unwrap_or_default();
+    let (Some(asked), Some(brings)) = (status.provisioning, &hosted.spec.scale_up) else { return Verdict::Skip };
+    if found.mini_cluster.is_some() || status.phase != BurstPhase::ScalingUp {
+        return Verdict::Met(format!("nodes were asked for, and the request was {}", asked.outcome));
+    }
     let (name, namespace) = (names::scale_up(&hosted.spec.slot), hosted.namespace().unwrap_or_default());
     let hint = format!(
         "{}. What the autoscaler says: `kubectl describe provisioningrequest {name} --namespace {namespace}`",
         pods::expected(brings)
     );
-    Some(Verdict::unmet("ScalingUp", status.message.clone(), hint))
+    Verdict::unmet("ScalingUp", status.message, hint)
 }
 
 /// What the agent itself waits for.
