@@ -18,7 +18,7 @@ use tributary_sandbox::ADMIN;
 use tributary_tests::agentctl::document;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
-use tributary_tests::scenario::{Place, bursting};
+use tributary_tests::scenario::Place;
 
 use crate::policy::import;
 use crate::scale_up::{ADDED, large, node};
@@ -228,18 +228,22 @@ async fn nodes_are_asked_for_before_there_are_pods() {
     asked_no_more(&west, slot).await;
     nodes.delete_collection(&DeleteParams::default(), &ListParams::default().labels(ADDED)).await.unwrap();
 
-    // There are none, and north has room: nothing is left by then.
-    let clusters = json!([{"size": 2, "peers": ["west", "north"], "resources": {"requests": {"cpu": 10}}}]);
-    east.create("vain", bursting(1, clusters)).await;
+    // There are none: nothing is left by the time that this is told, and north has room.
+    east.create("vain", large(&["west"])).await;
     asked(&west, "vain-burst-0").await;
     answer(&west, "vain-burst-0", &NONE).await;
-    let moved = east.burst("vain", "vain-burst-0", BurstPhase::Ready).await.status.unwrap();
-    assert_eq!((moved.peer.as_deref(), moved.refusals[0].reason.as_str()), (Some("north"), "ScaleUpFailed"));
+    let given_back = east.burst("vain", "vain-burst-0", BurstPhase::Rejected).await.status.unwrap();
+    let refusal = &given_back.refusals[0];
+    assert_eq!(refusal.reason, "ScaleUpFailed");
     let words =
         "ProvisioningRequest asking-for-nodes/vain-burst-0-scale-up is Failed: CA could not find requested capacity";
-    assert!(moved.refusals[0].message.contains(words), "{}", moved.refusals[0].message);
-    assert!(west.left("vain-burst-0").await.unwrap().is_empty());
+    assert!(refusal.message.contains(words), "{}", refusal.message);
     asked_no_more(&west, "vain-burst-0").await;
+    west.empty("vain-burst-0").await;
+    let clusters = json!([{"size": 2, "peers": ["west", "north"], "resources": {"requests": {"cpu": 10}}}]);
+    east.change("vain", json!({"flux": {"bursting": {"clusters": clusters}}})).await;
+    let moved = east.burst("vain", "vain-burst-0", BurstPhase::Ready).await.status.unwrap();
+    assert_eq!(moved.peer.as_deref(), Some("north"));
     east.delete("vain").await;
     north.empty("vain-burst-0").await;
 
