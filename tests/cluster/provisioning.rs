@@ -257,15 +257,20 @@ async fn nodes_are_asked_for_before_there_are_pods() {
     asked_no_more(&west, "late-burst-0").await;
     east.delete("late").await;
 
-    // What the API server does not take is refused in its words.
-    import(&peers, policy("10m", &json!({"provisioningClassName": ATOMIC, "parameters": {"ValidUntilSeconds": null}})))
-        .await;
-    let someone: PodTemplate = serde_json::from_value(json!({"metadata": {"name": "odd-burst-0-scale-up"}})).unwrap();
+    // What is another's stays as it is.
+    import(&peers, policy("10m", &class)).await;
+    let pod = json!({"spec": {"containers": [{"name": "theirs", "image": "nginx"}]}});
+    let theirs = json!({"metadata": {"name": "odd-burst-0-scale-up"}, "template": pod});
+    let theirs: PodTemplate = serde_json::from_value(theirs).unwrap();
     let templates: Api<PodTemplate> = Api::namespaced(west.client.clone(), &west.namespace);
-    templates.create(&PostParams::default(), &someone).await.unwrap();
+    templates.create(&PostParams::default(), &theirs).await.unwrap();
     east.create("odd", large(&["west"])).await;
     let taken = east.burst("odd", "odd-burst-0", BurstPhase::Rejected).await.status.unwrap();
     assert_eq!(taken.refusals[0].reason, "NameTaken", "{}", taken.refusals[0].message);
+    assert_eq!(
+        templates.get("odd-burst-0-scale-up").await.unwrap().template.unwrap().spec.unwrap().containers.len(),
+        1
+    );
     east.delete("odd").await;
 
     import(&peers, json!({"nodeSelector": null, "tolerations": null, "scaleUp": null})).await;
