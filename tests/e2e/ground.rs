@@ -105,7 +105,8 @@ impl Ground {
             authority.issue(&cluster.name, now, day)?.write(&identity, Existing::Refuse)?;
             let kubeconfig = directory.join("kubeconfig");
             one_context(cluster, &kubeconfig)?;
-            let setup = Setup { cluster: &cluster.name, kubeconfig: &kubeconfig, identity: Some(&identity), extra: "" };
+            let setup =
+                Setup { cluster: &cluster.name, kubeconfig: &kubeconfig, identity: Some(&identity), extra: LEASE };
             agents.push(Agent::new(&directory, &setup)?);
         }
         for cluster in &clusters {
@@ -259,6 +260,9 @@ async fn gone(client: &Client, namespace: &str) {
     })
     .await;
 }
+
+/// Connections of brokers outlast a cut by two minutes more than this: a test that waits until they are given up.
+const LEASE: &str = "[bursting]\nlease_seconds = 60\n";
 
 /// A kubeconfig whose current context is the cluster's.
 fn one_context(cluster: &Access, file: &Path) -> anyhow::Result<()> {
