@@ -260,8 +260,8 @@ impl Invariants {
         }
         // What asks for nodes brings some as long as it is there.
         let asking = cluster.requests();
-        let owners = asking.iter().flat_map(|one| one.owner_references().iter().map(|owner| &owner.uid));
-        match owners.filter(gone).next() {
+        let mut owners = asking.iter().flat_map(|one| one.owner_references().iter().map(|owner| &owner.uid));
+        match owners.find(gone) {
             Some(_) => Err(format!("{}: nodes are asked for, and their burst was given back", cluster.name)),
             None => Ok(()),
         }
