@@ -397,6 +397,7 @@ pub struct Namespace {
     jobs: Vec<Arc<FluxJob>>,
     hosted: Vec<Arc<HostedBurst>>,
     bursts: Vec<Arc<Burst>>,
+    left_alone: Vec<Arc<MiniCluster>>,
     look: Look,
 }
 
@@ -434,6 +435,7 @@ impl Controller for Queueing {
             jobs,
             hosted: of(self.hosted.objects(), namespace),
             bursts: of(self.bursts.objects(), namespace),
+            left_alone: of(self.mini_clusters.left_alone(), namespace),
             look: self.admission.look(namespace, || of(self.mini_clusters(), namespace)),
         }))
     }
@@ -448,6 +450,7 @@ impl Controller for Queueing {
                 priorities: &seen.priorities,
                 jobs: &seen.jobs,
                 mini_clusters: &seen.look.mini_clusters,
+                left_alone: &seen.left_alone,
                 hosted: &seen.hosted,
                 reserved,
                 asked: &seen.look.asked,

@@ -85,6 +85,11 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
     }
     let mut spec: MiniClusterSpec =
         serde_json::from_value(Value::Object(spec)).map_err(|error| format!("spec.miniCluster: {error}"))?;
+    if let Some(manager) = spec.left_to() {
+        return Err(format!(
+            "spec.miniCluster.managedBy: nothing of a FluxJob can be left to {manager}: take the field away"
+        ));
+    }
     if wanted.priority_class_name.is_some() {
         spec.pod.priority_class_name.clone_from(&wanted.priority_class_name);
     }

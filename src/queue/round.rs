@@ -46,6 +46,8 @@ pub(crate) struct View<'a> {
     pub jobs: &'a [Arc<FluxJob>],
     /// Its MiniClusters.
     pub mini_clusters: &'a [Arc<MiniCluster>],
+    /// MiniClusters that are left to other controllers: they have names, and take nothing.
+    pub left_alone: &'a [Arc<MiniCluster>],
     /// Bursts of peers that it hosts.
     pub hosted: &'a [Arc<HostedBurst>],
     /// Those that are about to be, by name.
@@ -132,8 +134,9 @@ pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
 }
 
 fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
+    let named = view.mini_clusters.iter().chain(view.left_alone);
     let by_name: BTreeMap<&str, &MiniCluster> =
-        view.mini_clusters.iter().filter_map(|found| Some((found.metadata.name.as_deref()?, &**found))).collect();
+        named.filter_map(|found| Some((found.metadata.name.as_deref()?, &**found))).collect();
     let alive: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
     claims.retain(&alive);
     let bursts: BTreeMap<&str, &Burst> =

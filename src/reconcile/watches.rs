@@ -18,7 +18,7 @@ use tributary_cluster::discovery::ServedKind;
 /// The caches of our own kinds. Each kind is watched once per process.
 #[derive(Clone)]
 pub struct Watches {
-    /// MiniClusters of the namespaces this agent works in.
+    /// MiniClusters of the namespaces this agent works in, but for those that `managedBy` leaves to others.
     pub mini_clusters: Cache<MiniCluster>,
     /// Bursts there.
     pub bursts: Cache<Burst>,
@@ -47,6 +47,7 @@ impl Watches {
         let reader = &clients.reader;
         let everything = Selection::default();
         let (mini_clusters, watch_mini_clusters) = caches::watched(clients, &everything, SystemRng);
+        mini_clusters.leave_alone(|object: &MiniCluster| object.spec.managed_by.as_deref());
         let (bursts, watch_bursts) = caches::watched(clients, &everything, SystemRng);
         let (hosted, watch_hosted) = caches::watched(clients, &everything, SystemRng);
         let (peers, watch_peers) = caches::in_namespace(reader.clone(), namespace, &everything, SystemRng);

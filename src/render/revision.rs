@@ -11,7 +11,7 @@ use super::quantity::milli;
 use super::scripts::RESTFUL_FILE;
 
 /// Fields that never need a restart: the controller follows them at once.
-const FOLLOWED: [&str; 8] = [
+const FOLLOWED: [&str; 9] = [
     "spec.suspend",
     "spec.cleanup",
     "spec.cleanupVolumes",
@@ -19,6 +19,8 @@ const FOLLOWED: [&str; 8] = [
     "spec.ttlSecondsAfterFinished",
     "spec.deadlineSeconds",
     "spec.jobLabels",
+    // Whoever makes an instance is its manager.
+    "spec.managedBy",
     // Brokers know a Service of their own cluster, which is led elsewhere.
     "spec.flux.bursting.network",
 ];

@@ -24,6 +24,9 @@ use tributary::federation::identity::Identity;
 use crate::admin_http::LocalStatus;
 use crate::figures::IdentityInUse;
 
+/// Phase of a MiniCluster that the agent makes nothing of.
+const LEFT_ALONE: &str = "LeftAlone";
+
 /// The caches the documents are made of.
 pub struct Local {
     /// Name of this cluster.
@@ -76,6 +79,7 @@ fn identity(current: &Identity) -> IdentityRow {
 impl Local {
     fn mini_cluster_rows(&self) -> Vec<MiniClusterRow> {
         let mut rows: Vec<_> = self.mini_clusters.objects().iter().map(|object| self.mini_cluster(object)).collect();
+        rows.extend(self.mini_clusters.left_alone().iter().map(|object| left_alone(object)));
         for unreadable in self.mini_clusters.unreadable() {
             let namespace = unreadable.key.namespace.clone().unwrap_or_default();
             let is_it = |row: &&mut MiniClusterRow| row.namespace == namespace && row.name == unreadable.key.name;
@@ -126,6 +130,25 @@ impl Local {
         objects.sort_by_key(|burst| (burst.namespace(), burst.spec.root.clone(), burst.spec.index));
         let root = |object: &Burst| controller_of::<MiniCluster>(object).and_then(|key| self.mini_clusters.of(&key));
         objects.iter().map(|object| burst(object, root(object).as_deref())).collect()
+    }
+}
+
+/// A MiniCluster that another controller makes something of: its status says what, if anything. Its bursts are not ours.
+fn left_alone(object: &MiniCluster) -> MiniClusterRow {
+    let status = object.status.clone().unwrap_or_default();
+    let manager = object.spec.left_to().unwrap_or_default();
+    MiniClusterRow {
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+        size: count(object.spec.size()),
+        ready: count(status.ready.unwrap_or(0)),
+        phase: LEFT_ALONE.to_owned(),
+        message: Some(match status.phase {
+            Some(phase) => format!("left to {manager} (managedBy), which says {phase:?}"),
+            None => format!("left to {manager} (managedBy), which has said nothing"),
+        }),
+        created: created(object),
+        ..MiniClusterRow::default()
     }
 }
 

@@ -62,6 +62,16 @@ pub const DEFAULT_DEADLINE_SECONDS: i64 = 31_500_000;
 /// How often pods may fail before the Job gives up, where nothing is written.
 pub(crate) const DEFAULT_BACKOFF_LIMIT: i32 = 100;
 
+/// The name of the agent in `managedBy`.
+pub const MANAGER: &str = "tributary.dev/minicluster-controller";
+
+/// The longest name in `managedBy`, as in Jobs.
+const LONGEST_MANAGER: usize = 63;
+
+/// What Kubernetes takes as `managedBy` of a Job: a DNS-1123 subdomain, and a path.
+/// Source: `IsDomainPrefixedPath`, apimachinery/pkg/util/validation/validation.go
+const MANAGED_BY_RULE: &str = r#"self.matches(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9/_.~%!$&'()*+,;=:-]+$")"#;
+
 /// A Flux instance of one or more pods: for one job and gone, or persistent, to connect to. With bursts it extends over
 /// more than one Kubernetes cluster.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +101,11 @@ pub(crate) const DEFAULT_BACKOFF_LIMIT: i32 = 100;
     printcolumn = r#"{"name": "Lead", "type": "string", "priority": 1, "jsonPath": ".status.lead.pod"}"#
 )]
 #[serde(default, rename_all = "camelCase")]
-#[schemars(extend("required" = ["containers"]))]
+#[schemars(extend("required" = ["containers"], "x-kubernetes-validations" = [{
+    "rule": "has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
+    "message": "managedBy: it cannot be written, changed or taken away later; delete the MiniCluster and make another one",
+    "fieldPath": ".managedBy",
+}]))]
 pub struct MiniClusterSpec {
     /// The containers of every pod. Exactly one of them runs Flux.
     #[schemars(extend("x-kubernetes-list-type" = "atomic", "default" = null))]
@@ -123,6 +137,17 @@ pub struct MiniClusterSpec {
     /// Hold the MiniCluster back, or take its pods away; its bursts are released.
     #[serde(skip_serializing_if = "is_default")]
     pub suspend: bool,
+
+    /// Who makes something of the MiniCluster: the name of a controller, as in Jobs of Kubernetes. Any other name than
+    /// `tributary.dev/minicluster-controller` leaves it to that controller: the agent of this cluster makes nothing, and writes no
+    /// status. `kueue.x-k8s.io/multikueue` is for MultiKueue, which runs it in another cluster. It cannot be changed. Not
+    /// written: the agent.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(length(max = LONGEST_MANAGER), extend("x-kubernetes-validations" = [{
+        "rule": MANAGED_BY_RULE,
+        "message": "managedBy: must be a path below a domain, like kueue.x-k8s.io/multikueue",
+    }]))]
+    pub managed_by: Option<String>,
 
     /// What becomes of the running instance when a change of the spec needs a new Job: `OnDelete` (the default) lets it
     /// run on and names the fields in the condition `RestartRequired`; `Recreate` starts it anew at once.
@@ -208,7 +233,29 @@ pub struct MiniClusterSpec {
     pub cleanup_volumes: Option<bool>,
 }
 
+/// Whether a name in `managedBy` is not the agent's.
+pub fn is_another(manager: &str) -> bool {
+    !manager.is_empty() && manager != MANAGER
+}
+
+/// Whether Kubernetes would take a name as that of a manager: a DNS-1123 subdomain and a path, in at most 63 characters.
+pub fn is_manager(name: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let label =
+        |label: &str| label.starts_with(inner) && label.ends_with(inner) && label.chars().all(|c| inner(c) || c == '-');
+    let path = |c: char| c.is_ascii_alphanumeric() || "/_.~%!$&'()*+,;=:-".contains(c);
+    name.len() <= LONGEST_MANAGER
+        && name
+            .split_once('/')
+            .is_some_and(|(domain, rest)| domain.split('.').all(label) && !rest.is_empty() && rest.chars().all(path))
+}
+
 impl MiniClusterSpec {
+    /// The controller that the MiniCluster is left to, if that is not the agent.
+    pub fn left_to(&self) -> Option<&str> {
+        self.managed_by.as_deref().filter(|manager| is_another(manager))
+    }
+
     /// Number of pods in this cluster; 1 if not written. Negative or zero is for validation to refuse.
     pub fn size(&self) -> i32 {
         self.size.unwrap_or(1)

@@ -159,3 +159,13 @@ fn a_certificate_in_the_spec_is_not_printed() {
     assert_eq!(spec.flux.curve_cert.as_ref().map(CertificateText::expose), Some("secret-key = \"xyzzy\""));
     assert_eq!(serde_json::to_value(&spec).unwrap()["flux"]["curveCert"], "secret-key = \"xyzzy\"");
 }
+
+#[test]
+fn whoever_is_named_as_its_manager_has_it_and_without_a_name_the_agent_does() {
+    let left =
+        |manager: Option<&str>| spec(json!({"containers": [{}], "managedBy": manager})).left_to().map(str::to_owned);
+    assert_eq!([left(None), left(Some("")), left(Some(MANAGER))], [None, None, None]);
+    for other in ["kueue.x-k8s.io/multikueue", "tributary.dev/minicluster-controller2", "tributary.dev"] {
+        assert_eq!(left(Some(other)).as_deref(), Some(other));
+    }
+}

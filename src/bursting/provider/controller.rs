@@ -263,11 +263,13 @@ impl Controller for Provider {
             surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
         let memory = lock(&self.state).memories.get(key).cloned().unwrap_or_default();
+        let (mini_clusters, named) = (&shared.caches.mini_clusters, ObjectKey::namespaced(&key.0, &key.1));
         Ok(Observed::Continue(Snapshot {
             now: shared.now(),
             claims: self.claims_on(key, &peers),
             nodes: shared.caches.node_views(),
-            mini_cluster: shared.caches.mini_clusters.of(&ObjectKey::namespaced(&key.0, &key.1)),
+            // One that is left to another controller has the name as well.
+            mini_cluster: mini_clusters.of(&named).or_else(|| mini_clusters.left_alone_of(&named)),
             pods: shared.caches.pods_of(&key.0, &key.1),
             warmers: self.warmers(&memory.warm_up),
             own_namespace: shared.own_namespace(),

@@ -31,6 +31,8 @@ pub(super) struct Malformed {
     pub(super) conditions: Vec<Condition>,
     /// All of it.
     pub(super) status: Value,
+    /// `spec.managedBy`.
+    pub(super) managed_by: Option<String>,
 }
 
 impl<K: Resource> Guarded<K> {
@@ -40,7 +42,7 @@ impl<K: Resource> Guarded<K> {
     /// It does not fit its type.
     pub(crate) fn read(self) -> Result<K, Box<Unreadable>> {
         let key = ObjectKey::of(&self);
-        self.0.map_err(|Malformed { metadata, error, conditions, status }| {
+        self.0.map_err(|Malformed { metadata, error, conditions, status, managed_by }| {
             Box::new(Unreadable {
                 key,
                 uid: metadata.uid,
@@ -49,6 +51,7 @@ impl<K: Resource> Guarded<K> {
                 error,
                 conditions,
                 status,
+                managed_by,
             })
         })
     }
@@ -102,6 +105,7 @@ impl Malformed {
             // What fits a tree fits its text, but for a field that is there twice.
             error: read.err().map_or_else(|| "a field is there twice".to_owned(), |error| fault(&error)),
             conditions: Vec::deserialize(&value["status"]["conditions"]).unwrap_or_default(),
+            managed_by: value["spec"]["managedBy"].as_str().map(String::from),
             status: value["status"].take(),
         })
     }

@@ -302,6 +302,22 @@ impl<K: Watched> Cache<K> {
         Indexed { cache: self.clone(), index }
     }
 
+    /// Leaves objects of other controllers alone from now on: none of them is in the cache, or told. To be called before the
+    /// cache is filled.
+    pub fn leave_alone(&self, managed_by: fn(&K) -> Option<&str>) {
+        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).managed_by = Some(managed_by);
+    }
+
+    /// Objects that are left to other controllers, in the order of their keys.
+    pub fn left_alone(&self) -> Vec<Arc<K>> {
+        self.read(|store| store.left_alone.values().cloned().collect())
+    }
+
+    /// The same of one key.
+    pub fn left_alone_of(&self, key: &ObjectKey) -> Option<Arc<K>> {
+        self.read(|store| store.left_alone.get(key).cloned())
+    }
+
     /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
     pub fn unreadable(&self) -> Vec<Unreadable> {
         self.read(|store| store.unreadable.values().cloned().collect())

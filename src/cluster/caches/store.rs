@@ -8,6 +8,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 
 use serde_json::Value;
+use tributary_api::minicluster::is_another;
 
 use super::guarded::Guarded;
 use crate::key::ObjectKey;
@@ -46,7 +47,12 @@ pub struct Unreadable {
     pub conditions: Vec<Condition>,
     /// All of its status.
     pub status: Value,
+    /// `spec.managedBy`.
+    pub managed_by: Option<String>,
 }
+
+/// Which controller an object names as its own, of a kind of which objects may be left to others.
+pub(super) type ManagedBy<K> = fn(&K) -> Option<&str>;
 
 /// What else an object is found by, if it is.
 pub(crate) type By<K> = fn(&K) -> Option<String>;
@@ -67,6 +73,10 @@ pub(super) type Part = Option<String>;
 pub(super) struct Store<K> {
     pub(super) objects: BTreeMap<ObjectKey, Arc<K>>,
     pub(super) unreadable: BTreeMap<ObjectKey, Unreadable>,
+    /// Objects that are left to other controllers. Nobody here looks at them, but to say so.
+    pub(super) left_alone: BTreeMap<ObjectKey, Arc<K>>,
+    /// Set where there may be such objects.
+    pub(super) managed_by: Option<ManagedBy<K>>,
     indexes: Vec<Index<K>>,
     /// While lists run, one for each part of the cache: what they named so far.
     listed: BTreeMap<Part, BTreeSet<ObjectKey>>,
@@ -85,6 +95,8 @@ impl<K: Resource> Default for Store<K> {
         Self {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            left_alone: BTreeMap::new(),
+            managed_by: None,
             indexes: vec![Index { by, keys: BTreeMap::new() }],
             listed: BTreeMap::new(),
             complete: BTreeSet::new(),
@@ -114,6 +126,7 @@ impl<K: Resource> Store<K> {
                 // Another part's objects are another list's.
                 let missing = |key: &ObjectKey| (part.is_none() || *part == key.namespace) && !listed.contains(key);
                 self.unreadable.retain(|key, _| !missing(key));
+                self.left_alone.retain(|key, _| !missing(key));
                 let gone: Vec<_> = self.objects.keys().filter(|key| missing(key)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
             }
@@ -155,6 +168,17 @@ impl<K: Resource> Store<K> {
     fn put(&mut self, part: &Part, guarded: Guarded<K>) -> Option<Change<K>> {
         let key = ObjectKey::of(&guarded);
         let object = match guarded.read() {
+            Ok(object) if self.managed_by.is_some_and(|of| of(&object).is_some_and(is_another)) => {
+                let gone = self.remove(key.clone());
+                self.left_alone.insert(key, Arc::new(object));
+                return gone;
+            }
+            // What another controller's object says is not for us to complain of.
+            Err(unreadable)
+                if self.managed_by.is_some() && unreadable.managed_by.as_deref().is_some_and(is_another) =>
+            {
+                return self.remove(key);
+            }
             Ok(object) => Arc::new(object),
             Err(unreadable) => {
                 let replaced = self.objects.get(&key).is_some_and(|old| old.meta().uid != unreadable.uid);
@@ -164,6 +188,7 @@ impl<K: Resource> Store<K> {
             }
         };
         self.unreadable.remove(&key);
+        self.left_alone.remove(&key);
         let new = Some(object.clone());
         let old = self.objects.insert(key.clone(), object);
         let version = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.resource_version());
@@ -176,6 +201,7 @@ impl<K: Resource> Store<K> {
 
     fn remove(&mut self, key: ObjectKey) -> Option<Change<K>> {
         self.unreadable.remove(&key);
+        self.left_alone.remove(&key);
         let old = self.objects.remove(&key)?;
         self.index(&key, Some(&old), None);
         Some(Change { key, old: Some(old), new: None })
@@ -289,6 +315,38 @@ mod tests {
         // The watch was away while it was deleted.
         assert_eq!(names(&listed(&mut store, vec![of("second", json!(1))])), [("a", true, false)]);
         assert_eq!((store.objects.len(), store.unreadable.len()), (0, 1));
+    }
+
+    /// The danger: an object that another controller manages is carried out here as well, or taken for what it replaces.
+    #[test]
+    fn what_is_left_to_another_controller_is_not_among_ours() {
+        let of = |uid: &str, manager: Option<&str>, data: serde_json::Value| -> Guarded<ConfigMap> {
+            let labels: BTreeMap<_, _> = manager.map(|manager| ("by", manager)).into_iter().collect();
+            let meta = json!({"namespace": "n", "name": "a", "uid": uid, "resourceVersion": uid, "labels": labels});
+            serde_json::from_value(json!({"metadata": meta, "spec": {"managedBy": manager}, "data": data})).unwrap()
+        };
+        let mut store = Store {
+            managed_by: Some(|map: &ConfigMap| map.labels().get("by").map(String::as_str)),
+            ..Store::default()
+        };
+        let counts = |store: &Store<ConfigMap>| (store.objects.len(), store.left_alone.len(), store.unreadable.len());
+        assert!(listed(&mut store, vec![of("1", Some("other.org/c"), json!({}))]).is_empty());
+        assert_eq!(counts(&store), (0, 1, 0));
+        store.take(&None, Event::Delete(of("1", Some("other.org/c"), json!({}))));
+        for ours in [None, Some(tributary_api::minicluster::MANAGER)] {
+            store.take(&None, Event::Apply(of("2", ours, json!({}))));
+            assert_eq!(counts(&store), (1, 0, 0), "{ours:?}");
+        }
+        // Made anew, for somebody else, while the watch was away.
+        assert_eq!(names(&listed(&mut store, vec![of("3", Some("other.org/c"), json!({}))])), [("a", true, false)]);
+        assert_eq!(counts(&store), (0, 1, 0));
+        assert!(store.take(&None, Event::Apply(of("3", Some("other.org/c"), json!(1)))).is_empty());
+        assert_eq!(counts(&store), (0, 0, 0), "that it cannot be read is its controller's business");
+        assert!(store.take(&None, Event::Apply(of("4", None, json!(1)))).is_empty());
+        assert_eq!(counts(&store), (0, 0, 1));
+        listed(&mut store, vec![of("5", Some("other.org/c"), json!({}))]);
+        listed(&mut store, Vec::new());
+        assert_eq!(counts(&store), (0, 0, 0));
     }
 
     #[test]

@@ -183,6 +183,7 @@ impl World {
             priorities: &Priorities::default(),
             jobs: &self.flux_jobs.objects(),
             mini_clusters: &look.mini_clusters,
+            left_alone: &[],
             hosted: &[],
             reserved: &BTreeMap::new(),
             asked: &look.asked,

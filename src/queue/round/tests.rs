@@ -136,6 +136,7 @@ impl World {
             priorities: &classes(&[("high", 5), ("low", -5)]),
             jobs: &self.jobs,
             mini_clusters: &self.mini_clusters,
+            left_alone: &[],
             hosted: &self.hosted,
             reserved: &self.reserved,
             asked: &self.asked,

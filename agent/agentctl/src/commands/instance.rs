@@ -356,6 +356,10 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
     if object.metadata.deletion_timestamp.is_some() {
         return Err(failure().because("it is being deleted"));
     }
+    if let Some(manager) = object.spec.left_to() {
+        let failure = failure().because(format!("it is left to {manager} (spec.managedBy): no agent here would obey"));
+        return Err(failure.hint("do it in the cluster that runs it"));
+    }
     let status = object.status.clone().unwrap_or_default();
     let why = format!("more is said by `agentctl why minicluster/{name} --namespace {namespace}`");
     let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
@@ -487,6 +491,7 @@ mod tests {
             (Suspend, suspended(kueue.clone()), None),
             (Resume, plain(&runs), None),
             (Resume, plain(&kueue), None),
+            (Restart, lake(json!([]), json!({"managedBy": "kueue.x-k8s.io/multikueue"}), runs.clone()), None),
         ];
         let texts = refused.map(|(verb, object, hosted)| possible(verb, &object, hosted).unwrap_err().to_string());
         texts.iter().for_each(|text| pastes(text));
