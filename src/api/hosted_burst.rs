@@ -105,6 +105,32 @@ pub struct HostedBurstSpec {
     /// Nodes that it may bring. Unset: there was room for it on nodes that were there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<ScaleUp>,
+    /// The queue of Kueue that its Job waits in. Unset: its Job starts at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<HostedQueue>,
+}
+
+/// A queue of Kueue that the Job of a hosted burst waits in, as it was when the burst was admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HostedQueue {
+    /// Name of the LocalQueue, in the namespace of the HostedBurst.
+    pub name: String,
+    /// How long its Job may wait there. Unset: without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Lasting>,
+}
+
+/// Where the Job of a hosted burst stands in its queue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct QueueStanding {
+    /// Since when it waits. Unset: it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits_since: Option<Time>,
+    /// When it was started last, after it had waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
 }
 
 /// The root MiniCluster of a hosted burst.
@@ -270,7 +296,7 @@ pub struct HostedBurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
     /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`,
-    /// `ScaleUpTimedOut`, `ScaleUpFailed`; or of a whole instance that has
+    /// `ScaleUpTimedOut`, `ScaleUpFailed`, `QueueTimedOut`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,
@@ -288,6 +314,9 @@ pub struct HostedBurstStatus {
     /// Its pods are on simulated nodes (kwok): that they are ready says nothing of brokers.
     #[serde(skip_serializing_if = "is_default")]
     pub simulated: bool,
+    /// Where its Job stands in its queue, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueStanding>,
     /// How the images were pulled ahead, if the root asked for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm: Option<WarmUp>,

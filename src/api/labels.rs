@@ -44,6 +44,8 @@ pub mod kubernetes {
 /// Prefix of the labels by which Kueue finds the queue and the priority of a Job:
 /// <https://kueue.sigs.k8s.io/docs/reference/labels-and-annotations/>.
 pub const KUEUE: &str = "kueue.x-k8s.io/";
+/// Label of a Job: the LocalQueue that it waits in.
+pub const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// The value of [`kubernetes::MANAGED_BY`].
 pub const TRIBUTARY: &str = "tributary";

@@ -212,6 +212,24 @@ pub struct ImportPolicy {
     /// nodes that are there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale_up: Option<ScaleUpPolicy>,
+    /// LocalQueue of Kueue, in the namespace of what is hosted: the Job of each burst gets the label
+    /// `kueue.x-k8s.io/queue-name` with this name, and Kueue starts it when the ClusterQueue has room. What else is judged is
+    /// judged before. A template cannot name a queue. Bursts that are here keep the queue that they have. Unset: Jobs start at
+    /// once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63), extend("x-kubernetes-validations" = [{
+        "rule": "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+        "message": "import.queueName: must be the name of a LocalQueue: lower case letters, digits, '-' and '.'",
+    }]))]
+    pub queue_name: Option<String>,
+    /// How long the Job of a burst may wait for Kueue at a time, from 1s to 24h. Then the burst is given back, and not taken again
+    /// for as long. Unset: without limit, so that it keeps its place in the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = [{
+        "rule": "duration(self) >= duration('1s') && duration(self) <= duration('24h')",
+        "message": "import.queueWait: must be a duration from 1s to 24h, like 90s, 15m or 1h30m",
+    }]))]
+    pub queue_wait: Option<Lasting>,
     /// Whether images are pulled ahead for bursts that ask for that (`warm`): by a Job of short-lived pods that run nothing, one
     /// per broker and 32 at most. Unset: yes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -21,6 +21,8 @@ pub enum BurstPhase {
     Accepted,
     /// MiniCluster, Secret and lead Service are being made; pods start.
     Provisioning,
+    /// Its Job waits in a queue of the provider's owner (Kueue): there are no pods.
+    Queued,
     /// Its pods wait for nodes that an autoscaler adds; the others start.
     ScalingUp,
     /// All pods run; brokers join the instance.

@@ -39,6 +39,8 @@ pub enum RejectionReason {
     ScaleUpTimedOut,
     /// The nodes that it was to bring were asked for and refused, or taken back: it was given back, or not taken at all.
     ScaleUpFailed,
+    /// A queue of the provider's owner did not let its Job start in time: it was given back.
+    QueueTimedOut,
     /// Both sides compute another rank map.
     RankMapMismatch,
     /// Flux major.minor differs.
@@ -82,6 +84,7 @@ impl RejectionReason {
         Self::TooManyNodes,
         Self::ScaleUpTimedOut,
         Self::ScaleUpFailed,
+        Self::QueueTimedOut,
         Self::RankMapMismatch,
         Self::FluxVersionMismatch,
         Self::InvalidTemplate,
@@ -113,6 +116,7 @@ impl RejectionReason {
             Self::TooManyNodes => "TooManyNodes",
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
             Self::ScaleUpFailed => "ScaleUpFailed",
+            Self::QueueTimedOut => "QueueTimedOut",
             Self::RankMapMismatch => "RankMapMismatch",
             Self::FluxVersionMismatch => "FluxVersionMismatch",
             Self::InvalidTemplate => "InvalidTemplate",

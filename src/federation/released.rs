@@ -348,6 +348,7 @@ fn states() -> Vec<Sample> {
         BurstPhase::Pending,
         BurstPhase::Accepted,
         BurstPhase::Provisioning,
+        BurstPhase::Queued,
         BurstPhase::ScalingUp,
         BurstPhase::Joining,
         BurstPhase::Ready,

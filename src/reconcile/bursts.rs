@@ -77,6 +77,7 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
         BurstPhase::Offered
         | BurstPhase::Accepted
         | BurstPhase::Provisioning
+        | BurstPhase::Queued
         | BurstPhase::ScalingUp
         | BurstPhase::Joining => failed(DELIVERED)
             .or_else(|| failed(PREFLIGHT))

@@ -42,12 +42,14 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot_digest: &str) -> Job {
     let mut metadata = metadata::child(model, model.name.to_owned(), None);
     // Schedulers of whole Jobs (Kueue) read the labels of the Job, and users write them on the pods, on the Job or on the
     // MiniCluster. Kubernetes itself gives a Job without labels those of its pods.
-    let mut all = queue_labels(model);
+    let mut all = of_queues(model.labels);
     all.extend(model.spec.pod.labels.clone());
     all.extend(model.spec.job_labels.clone());
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
-    let annotations = BTreeMap::from([
+    // By one of them, a Job of a MiniCluster that MultiKueue has made finds its Workload.
+    let mut annotations = of_queues(model.annotations);
+    annotations.extend([
         (labels::BOOT_DIGEST.to_owned(), boot_digest.to_owned()),
         (labels::RANK_MAP_DIGEST.to_owned(), model.rank_map.digest().to_string()),
     ]);
@@ -55,10 +57,10 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot_digest: &str) -> Job {
     Job { metadata, spec: Some(spec), status: None }
 }
 
-/// What the MiniCluster's own labels say to the queue of its Job.
-fn queue_labels(model: &Model<'_>) -> BTreeMap<String, String> {
+/// What the MiniCluster's own labels, or annotations, say to the queue of its Job.
+fn of_queues(all: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let is_queueing = |(key, _): &(&String, &String)| key.starts_with(labels::KUEUE);
-    model.labels.iter().filter(is_queueing).map(|(key, value)| (key.clone(), value.clone())).collect()
+    all.iter().filter(is_queueing).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// Digest of what a running Job cannot change: see [`Boot::template`].

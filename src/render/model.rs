@@ -23,6 +23,8 @@ pub(super) struct Model<'a> {
     pub(super) is_hosted: bool,
     /// The MiniCluster's own labels.
     pub(super) labels: &'a BTreeMap<String, String>,
+    /// And annotations.
+    pub(super) annotations: &'a BTreeMap<String, String>,
     pub(super) spec: &'a MiniClusterSpec,
     pub(super) context: &'a Context,
     /// The container that runs Flux.

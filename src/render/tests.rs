@@ -416,6 +416,19 @@ fn the_queue_of_a_job_is_found_wherever_it_is_written() {
     assert_eq!(queue(&format!("{pod}\n  {job}"), "own"), ("job".to_owned(), None));
 }
 
+/// MultiKueue makes MiniClusters that name their Workload: older versions by a label, newer ones by an annotation.
+#[test]
+fn the_job_finds_the_workload_that_its_mini_cluster_names() {
+    const WORKLOAD: &str = "kueue.x-k8s.io/prebuilt-workload-name";
+    let mut mini_cluster = lake("  containers: [{}]\n");
+    let named = || [(WORKLOAD, "w"), ("note", "mine")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    (mini_cluster.metadata.labels, mini_cluster.metadata.annotations) = (Some(named().into()), Some(named().into()));
+    let job = render(&mini_cluster, &Context::default()).unwrap().job.metadata;
+    for (what, all) in [("labels", job.labels.unwrap()), ("annotations", job.annotations.unwrap())] {
+        assert_eq!((all.get(WORKLOAD).map(String::as_str), all.get("note")), (Some("w"), None), "{what}");
+    }
+}
+
 #[test]
 fn affinities_of_the_user_stand_beside_ours() {
     let zone = "{key: z, operator: In, values: [a]}";

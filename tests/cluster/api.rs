@@ -134,6 +134,32 @@ async fn what_the_agent_would_refuse_is_refused_when_it_is_made_and_in_the_same_
             asking(json!({"provisioningClassName": "queued-provisioning.gke.io", "parameters": {"noRetry": "true"}})),
             "",
         ),
+        (
+            "ClusterPeer",
+            "a",
+            json!({"import": {"queueName": "Guests"}}),
+            "import.queueName: must be the name of a LocalQueue",
+        ),
+        (
+            "ClusterPeer",
+            "a",
+            json!({"import": {"queueName": ""}}),
+            "import.queueName: must be the name of a LocalQueue",
+        ),
+        ("ClusterPeer", "a", json!({"import": {"queueName": "a".repeat(64)}}), "spec.import.queueName: Too long"),
+        (
+            "ClusterPeer",
+            "a",
+            json!({"import": {"queueName": "q", "queueWait": "0s"}}),
+            "import.queueWait: must be a duration from",
+        ),
+        (
+            "ClusterPeer",
+            "a",
+            json!({"import": {"queueName": "q", "queueWait": "25h"}}),
+            "import.queueWait: must be a duration from",
+        ),
+        ("ClusterPeer", "a", json!({"import": {"queueName": "team.guests", "queueWait": "1h30m"}}), ""),
         ("MiniCluster", "a", root(json!([{"size": -1}])), "size: a burst has at least one broker"),
         ("MiniCluster", "a", root(json!([{"size": 0}])), ""),
         (

@@ -211,6 +211,11 @@ impl Invariants {
                 continue;
             }
             let Some(contact) = contacts.get(&(hosted.spec.peer.clone(), cluster.name.clone())) else { continue };
+            if status.queue.as_ref().is_some_and(|queue| queue.waits_since.is_some()) {
+                // It has no pods that could wait.
+                self.scaling.remove(&hosted.uid().unwrap_or_default());
+                continue;
+            }
             let new = Scaling { since: now, complete: None, is_given_back: false };
             let one = self.scaling.entry(hosted.uid().unwrap_or_default()).or_insert(new);
             let (name, wait) = (hosted.name_any(), scale_up.wait.duration());

@@ -10,6 +10,7 @@
 //! | [`cluster`] | an API server, and what stands for Kubernetes beside it |
 //! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`invariants`] | what must never happen |
+//! | [`kueue`] | Jobs that wait in a queue of Kueue, and MiniClusters that are left to it |
 //! | [`leaders`] | leaders that die, and those after them, who are not shown all that was written |
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
@@ -45,6 +46,7 @@ mod cluster;
 mod dangers;
 mod demand;
 mod invariants;
+mod kueue;
 mod leaders;
 mod lies;
 mod lives;

@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 45] = [
+const MUTATIONS: [Mutation; 48] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -251,8 +251,29 @@ const MUTATIONS: [Mutation; 45] = [
         "what was given back is not taken again at once",
         "capacity is promised twice",
         "src/bursting/provider/slot.rs",
-        "    if admitted.scale_up.is_some()\n",
-        "    if admitted.scale_up.is_some() && !$out\n",
+        "        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))\n",
+        "        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))\n        && !$out\n",
+    ),
+    without(
+        "a burst that Kueue does not start in time is given back",
+        "capacity is promised twice",
+        "src/bursting/provider/teardown.rs",
+        "    if kueue::timed_out(view, hosted, step) {\n",
+        "    if kueue::timed_out(view, hosted, step) && !$out {\n",
+    ),
+    without(
+        "the time for nodes begins when Kueue has started the Job",
+        "capacity is promised twice",
+        "src/bursting/provider/scale_up.rs",
+        "    let made = kueue::runs_since(hosted, made)?;\n",
+        "    let made = if $out { made } else { kueue::runs_since(hosted, made)? };\n",
+    ),
+    without(
+        "what is left to another controller is not ours",
+        "something of others is overwritten or deleted",
+        "src/cluster/caches/store.rs",
+        "            Ok(object) if self.managed_by.is_some_and(",
+        "            Ok(object) if !$out && self.managed_by.is_some_and(",
     ),
     without(
         "brokers are made once their nodes are provisioned",

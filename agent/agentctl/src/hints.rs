@@ -142,6 +142,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "the message has the autoscaler's words: its owner mends that, or import.scaleUp.provisioningRequest of this cluster's \
              ClusterPeer on {peer}; name another peer, or wait: it is tried there again"
         }
+        "QueueTimedOut" => {
+            "the owner of {peer} sees in the ClusterQueue there what runs before it; name another peer, or wait: it is tried there \
+             again"
+        }
         "RankMapMismatch" | "InvalidTemplate" => {
             "bring both agents to one version; versions are shown by `agentctl version`"
         }

@@ -225,11 +225,12 @@ const PHASES: [Phase; 8] = [
 const PHASE_WORDS: [&str; 8] =
     ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
 
-const BURST_PHASES: [BurstPhase; 15] = [
+const BURST_PHASES: [BurstPhase; 16] = [
     BurstPhase::Pending,
     BurstPhase::Offered,
     BurstPhase::Accepted,
     BurstPhase::Provisioning,
+    BurstPhase::Queued,
     BurstPhase::ScalingUp,
     BurstPhase::Joining,
     BurstPhase::Ready,
@@ -242,11 +243,12 @@ const BURST_PHASES: [BurstPhase; 15] = [
     BurstPhase::Asleep,
     BurstPhase::Finished,
 ];
-const BURST_PHASE_WORDS: [&str; 15] = [
+const BURST_PHASE_WORDS: [&str; 16] = [
     "Pending",
     "Offered",
     "Accepted",
     "Provisioning",
+    "Queued",
     "ScalingUp",
     "Joining",
     "Ready",
@@ -286,7 +288,11 @@ fn incomplete(burst: &Burst) -> Option<(&'static str, Timestamp)> {
         BurstPhase::Pending | BurstPhase::Offered | BurstPhase::Rejected | BurstPhase::Evicted | BurstPhase::Lost => {
             "nowhere"
         }
-        BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::ScalingUp | BurstPhase::Joining => "joining",
+        BurstPhase::Accepted
+        | BurstPhase::Provisioning
+        | BurstPhase::Queued
+        | BurstPhase::ScalingUp
+        | BurstPhase::Joining => "joining",
         _ => return None,
     };
     let changed = |type_: &str, to: &str| {

@@ -242,6 +242,7 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
         let mut spec = whole_spec(template.clone(), *size, *drain);
         spec.pod.labels.extend(pod_labels(&hosted.spec));
         spec.pod.annotations.extend(provisioning::annotations(&hosted.spec));
+        spec.job_labels = job_labels(&hosted.spec);
         return MiniCluster { metadata, spec, status: None };
     }
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
@@ -267,7 +268,13 @@ pub fn mini_cluster(hosted: &HostedBurst, template: &BurstTemplate, rank_map: &R
     };
     spec.pod.labels.extend(pod_labels(&hosted.spec));
     spec.pod.annotations.extend(provisioning::annotations(&hosted.spec));
+    spec.job_labels = job_labels(&hosted.spec);
     MiniCluster { metadata, spec, status: None }
+}
+
+/// Labels of its Job: the queue that the import policy names, and nothing of the template.
+fn job_labels(spec: &HostedBurstSpec) -> BTreeMap<String, String> {
+    spec.queue.iter().map(|queue| (labels::KUEUE_QUEUE.to_owned(), queue.name.clone())).collect()
 }
 
 /// Labels of its pods that say whose they are: what costs of pods are added up by.
@@ -443,6 +450,7 @@ fn is_label_value(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tributary_api::hosted_burst::HostedQueue;
     use tributary_api::peer::EgressPolicy;
 
     use super::*;
@@ -499,6 +507,22 @@ mod tests {
         let secret = secret(&hosted, &Credential::new("text".into()));
         assert_eq!(secret.metadata.name.as_deref(), Some("lake-burst-0-curve"));
         assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, "hosted-uid");
+    }
+
+    /// The danger: a queue of the peer's choice, or none. Whatever comes with a root, the Job has the label of the policy.
+    #[test]
+    fn the_job_of_a_queued_burst_has_the_queue_of_the_policy() {
+        let queued = |queue: Option<&str>, whole: bool| {
+            let mut hosted = hosted();
+            hosted.spec.whole = whole;
+            hosted.spec.queue = queue.map(|name| HostedQueue { name: name.into(), wait: None });
+            let template = BurstTemplate::parse(&hosted.spec.template).unwrap();
+            let rank_map = RankMap::parse_canonical(&hosted.spec.rank_map).unwrap();
+            rendered(&hosted, &template, &rank_map, &Context::default()).unwrap().job.metadata.labels.unwrap()
+        };
+        insta::assert_json_snapshot!("labels_of_a_queued_job", queued(Some("guests"), false));
+        assert_eq!(queued(Some("guests"), true)[labels::KUEUE_QUEUE], "guests");
+        assert!(!queued(None, false).keys().any(|key| key.starts_with(labels::KUEUE)));
     }
 
     #[test]

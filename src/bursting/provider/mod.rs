@@ -17,6 +17,7 @@
 //! | [`warm`] | images that are pulled ahead | no |
 //! | `lead` | where the lead broker of a burst is, if it may be there | no |
 //! | `scale_up`, `provisioning` | bursts that bring their nodes, and how these are asked for | no |
+//! | `kueue` | bursts whose Job waits in a queue of Kueue | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -35,6 +36,7 @@ pub(crate) mod egress;
 mod foreign;
 mod gateway;
 pub mod grants;
+mod kueue;
 mod lead;
 pub(crate) mod lease;
 pub mod ledger;

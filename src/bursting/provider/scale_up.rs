@@ -17,10 +17,11 @@ use tributary_api::duration::Lasting;
 use tributary_api::hosted_burst::{HostedBurst, Provisioning};
 use tributary_api::node_group::{LimitedNodeGroup, NewNodes, ScaleUp, ScaleUpPolicy};
 use tributary_api::peer::ImportPolicy;
-use tributary_clock::{Mono, Now};
+use tributary_clock::Mono;
 use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Price, Rejection, RejectionReason};
 use tributary_flux::Idset;
 
+use super::kueue;
 use super::provisioning;
 use super::slot::{SlotStep, SlotView};
 use super::sync;
@@ -206,6 +207,7 @@ fn until(hosted: &HostedBurst) -> Option<Timestamp> {
         Some(_) => status.provisioning.as_ref()?.since.clone()?,
         None => status.times.as_ref()?.provisioned.clone()?,
     };
+    let begun = kueue::runs_since(hosted, begun)?;
     Some(later(begun, hosted.spec.scale_up.as_ref()?.wait.duration()))
 }
 
@@ -238,7 +240,7 @@ pub(super) fn message(view: &SlotView<'_>, hosted: &HostedBurst, provisioning: O
     }
 }
 
-/// A burst was given back: no nodes are brought for it for a while.
+/// A burst was given back: it is not waited for again for a while.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Returned {
     /// What had been offered, and under which policy: another offer, or another policy, is looked at anew.
@@ -257,10 +259,9 @@ impl Returned {
         desired: &DesiredBurst,
         (reason, why): (Reason, Option<&str>),
     ) -> Self {
-        let Now { mono, wall } = view.now;
         let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
         let wait = wait(import);
-        let again = later(wall, wait.duration()).strftime("%H:%M:%S UTC");
+        let again = later(view.now.wall, wait.duration()).strftime("%H:%M:%S UTC");
         let why = why.map(|why| format!("; {why}")).unwrap_or_default();
         let (word, what) = match reason {
             Reason::ScaleUpFailed => (RejectionReason::ScaleUpFailed, format!("no nodes are provisioned for it{why}")),
@@ -274,11 +275,18 @@ impl Returned {
         let message = format!(
             "{what}: it was given back. No nodes are brought for it before {again}; room on nodes that are there is taken at once"
         );
-        Self {
-            mark: mark(view, peer, desired),
-            until: mono + wait.duration(),
-            rejection: Rejection::new(word, message),
-        }
+        Self::of(view, peer, desired, wait.duration(), Rejection::new(word, message))
+    }
+
+    /// One that is refused for this time.
+    pub(super) fn of(
+        view: &SlotView<'_>,
+        peer: &PeerName,
+        desired: &DesiredBurst,
+        lasts: Duration,
+        rejection: Rejection,
+    ) -> Self {
+        Self { mark: mark(view, peer, desired), until: view.now.mono + lasts, rejection }
     }
 
     /// How long it still stands for this offer.

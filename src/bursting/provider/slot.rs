@@ -24,6 +24,7 @@ use tributary_contract::{
 use super::admission::{self, Admitted, Facts};
 use super::gateway::Removal;
 use super::grants::Grants;
+use super::kueue;
 use super::lead;
 use super::lease::Before;
 use super::ledger::SlotKey;
@@ -289,14 +290,17 @@ pub(super) fn past(
     }
     let known = step.memory.fates.get(key).cloned();
     if let Some(Fate::Released { reason, why, .. }) = &known
-        && reason.is_for_lack_of_nodes()
+        && reason.gives_back()
     {
-        let returned = || Returned::new(view, &key.0, desired, (*reason, why.as_deref()));
+        let returned = || match reason {
+            Reason::QueueTimedOut => kueue::returned(view, &key.0, desired),
+            _ => Returned::new(view, &key.0, desired, (*reason, why.as_deref())),
+        };
         step.memory.returned.entry(key.clone()).or_insert_with(returned);
     }
     match (known, &desired.hosted_uid) {
         // It is refused from now on, and nothing of it is left: its root places it elsewhere.
-        (Some(Fate::Released { reason, .. }), Some(_)) if reason.is_for_lack_of_nodes() => {
+        (Some(Fate::Released { reason, .. }), Some(_)) if reason.gives_back() => {
             let rejection = step.memory.returned.get(key).map(|returned| returned.rejection.clone());
             rejection.map(|rejection| rejected(desired, rejection))
         }
@@ -354,8 +358,8 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     }
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     lead::admit(view, peer, desired)?;
-    if admitted.scale_up.is_some()
-        && let Some(returned) = step.memory.returned.get(key)
+    if let Some(returned) = step.memory.returned.get(key)
+        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))
         && let Some(left) = returned.stands(view, peer, desired)
     {
         let rejection = returned.rejection.clone();
@@ -372,6 +376,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     };
     let mut hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
     hosted.spec.scale_up.clone_from(&admitted.scale_up);
+    hosted.spec.queue = kueue::queue(import);
     match view.grants.ask(&hosted) {
         Some(Ok(())) => {}
         Some(Err(message)) => return Err(Rejection::new(RejectionReason::NoRoomInQueue, message)),

@@ -13,6 +13,7 @@ use tributary_cluster::conditions::{self, Statement};
 use tributary_contract::{Check, CredentialRequest, DesiredBurst, Finding, ObservedBurst, Price, UseReport};
 
 use super::gateway;
+use super::kueue;
 use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
@@ -205,7 +206,8 @@ pub(super) fn certify(
             if missing && age < LOOK_IS_FRESH {
                 return Certified::Sure;
             }
-            let short = !all_ready(view, hosted);
+            // What waits in a queue has no pods that lack it.
+            let short = !all_ready(view, hosted) && !kueue::waits(view, hosted);
             let just_lost = short && hosted_phase(hosted) == BurstPhase::Ready;
             if missing || just_lost || short && age >= LOOK_AGAIN {
                 step.changes.push(Change::LookSecret);
@@ -264,6 +266,7 @@ pub(super) fn status(
         None => BurstPhase::Provisioning,
         Some(_) if ready >= hosted.spec.size => BurstPhase::Ready,
         Some(_) if running >= hosted.spec.size as usize => BurstPhase::Joining,
+        Some(_) if kueue::waits(view, hosted) => BurstPhase::Queued,
         Some(_) if scale_up::waits(view, hosted) => BurstPhase::ScalingUp,
         Some(_) => BurstPhase::Provisioning,
     };
@@ -274,7 +277,9 @@ pub(super) fn status(
             format!("the {what} is not here yet: {message}")
         }
         (BurstPhase::Accepted, _) => format!("the {what} is asked for"),
+        (BurstPhase::Queued, _) => kueue::message(hosted),
         (BurstPhase::ScalingUp, _) => scale_up::message(view, hosted, nodes.provisioning.as_ref()),
+        (BurstPhase::Provisioning, _) if kueue::is_suspended(view) => kueue::HELD_BACK.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
@@ -295,6 +300,7 @@ pub(super) fn status(
             BurstPhase::Accepted if old.times.is_none() => {
                 step.notes.push(Note::normal("Accepted", format!("a burst of {} was admitted", hosted.spec.peer)));
             }
+            BurstPhase::Queued => step.notes.push(Note::normal("Queued", message.clone())),
             BurstPhase::Ready if simulated => step.notes.push(Note::normal("Ready", NOT_CHECKABLE)),
             BurstPhase::Ready => step.notes.push(Note::normal("Ready", format!("{ready} brokers are online"))),
             _ => {}
@@ -318,6 +324,7 @@ pub(super) fn status(
         preflight: old.preflight,
         run: old.run,
         simulated,
+        queue: kueue::standing(view, hosted),
         warm: old.warm,
         provisioning: nodes.provisioning,
         spent: old.spent,

@@ -12,6 +12,7 @@ use tributary_api::labels::condition;
 use tributary_cluster::conditions;
 use tributary_contract::{DesiredBurst, RejectionReason};
 
+use super::kueue;
 use super::lease::Lease;
 use super::provisioning;
 use super::scale_up;
@@ -45,6 +46,8 @@ pub(crate) enum Reason {
     ScaleUpTimedOut,
     /// They were asked for, and there are none.
     ScaleUpFailed,
+    /// Kueue did not start its Job in time.
+    QueueTimedOut,
 }
 
 impl Reason {
@@ -60,12 +63,8 @@ impl Reason {
             Self::NameTaken => "NameTaken",
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
             Self::ScaleUpFailed => "ScaleUpFailed",
+            Self::QueueTimedOut => "QueueTimedOut",
         }
-    }
-
-    /// Whether it gets its nodes elsewhere, if at all.
-    pub(super) const fn is_for_lack_of_nodes(self) -> bool {
-        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed)
     }
 
     /// The same as half a sentence.
@@ -80,7 +79,13 @@ impl Reason {
             Self::NameTaken => "an object of somebody else has a name here that it needs",
             Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
             Self::ScaleUpFailed => "no nodes are provisioned for it: it is given back",
+            Self::QueueTimedOut => "Kueue did not start its Job in time (import.queueWait): it is given back",
         }
+    }
+
+    /// Whether it is given back: it is refused from then on, and placed elsewhere.
+    pub(super) const fn gives_back(self) -> bool {
+        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed | Self::QueueTimedOut)
     }
 
     /// Whether the root has said so, or was away for too long to hear of it.
@@ -98,6 +103,7 @@ impl Reason {
             "NameTaken" => Self::NameTaken,
             "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
             "ScaleUpFailed" => Self::ScaleUpFailed,
+            "QueueTimedOut" => Self::QueueTimedOut,
             _ => Self::Released,
         }
     }
@@ -147,6 +153,9 @@ pub(super) fn reason(
     }
     if scale_up::timed_out(view, hosted, step) {
         return Some(Reason::ScaleUpTimedOut);
+    }
+    if kueue::timed_out(view, hosted, step) {
+        return Some(Reason::QueueTimedOut);
     }
     if provisioning::failure(view, hosted).is_some() {
         return Some(Reason::ScaleUpFailed);
@@ -215,7 +224,9 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if old.draining_since.is_none() {
         let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
-            Reason::NameTaken | Reason::ScaleUpTimedOut | Reason::ScaleUpFailed => Note::warning(reason.as_str(), ends),
+            Reason::NameTaken | Reason::ScaleUpTimedOut | Reason::ScaleUpFailed | Reason::QueueTimedOut => {
+                Note::warning(reason.as_str(), ends)
+            }
             _ => Note::normal(reason.as_str(), ends),
         });
     }

@@ -77,6 +77,7 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
         uid: metadata.uid.as_deref().unwrap_or_default(),
         is_hosted: is_hosted(mini_cluster),
         labels: metadata.labels.as_ref().unwrap_or(&NO_LABELS),
+        annotations: metadata.annotations.as_ref().unwrap_or(&NO_LABELS),
         spec,
         context,
         runner,

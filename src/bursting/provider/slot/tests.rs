@@ -19,6 +19,7 @@ use crate::template::BurstTemplate;
 use crate::timing::Times;
 
 mod gateway;
+mod kueue;
 mod lead;
 mod names;
 mod provisioning;

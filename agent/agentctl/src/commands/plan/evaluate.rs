@@ -9,7 +9,7 @@ use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::BOOT;
-use tributary::api::minicluster::{MiniCluster, UpdatePolicy};
+use tributary::api::minicluster::{MiniCluster, UpdatePolicy, is_manager};
 use tributary::api::peer::ImportPolicy;
 use tributary::api::{names, v1alpha1};
 use tributary::bursting::nodes::{NodeView, PodView};
@@ -150,6 +150,11 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
         plan.change = "refused: nothing can be made of it".to_owned();
         return Draft { object, existing, rendered: None, plan };
     }
+    plan.problems.extend(managed(&object, existing.mini_cluster.as_ref()));
+    if let Some(manager) = object.spec.left_to() {
+        plan.change = format!("is left to {manager} (spec.managedBy): the agent here makes nothing of it");
+        return Draft { object, existing, rendered: None, plan };
+    }
     let rendered = match render(&object, &context(&object, known)) {
         Ok(rendered) => rendered,
         Err(problems) => {
@@ -172,6 +177,19 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
     plan.notes.extend(counted_by_request(&object));
     plan.rank_map_digest = Some(rendered.rank_map.digest().to_string());
     Draft { object, existing, rendered: Some(rendered), plan }
+}
+
+/// What the API server would refuse about who manages it.
+fn managed(object: &MiniCluster, before: Option<&MiniCluster>) -> Option<Problem> {
+    const FIELD: &str = "spec.managedBy";
+    let manager = &object.spec.managed_by;
+    if let Some(wrong) = manager.as_ref().filter(|manager| !is_manager(manager)) {
+        let message = format!("{wrong:?} is no path below a domain, like kueue.x-k8s.io/multikueue");
+        return Some(Problem::new(FIELD, "InvalidManager", message));
+    }
+    let differs = before.is_some_and(|before| before.spec.managed_by != *manager);
+    let message = "it cannot be written, changed or taken away later: delete the MiniCluster and make another one";
+    differs.then(|| Problem::new(FIELD, "Immutable", message))
 }
 
 /// Writes what the API server writes where the manifest, or a FluxJob, says nothing.
@@ -423,6 +441,12 @@ fn burst_side(
         Ok(taken) => {
             plan.namespace = taken.namespace;
             plan.charges = taken.charges;
+            if let Some(queue) = taken.queue {
+                plan.unchecked.push(format!(
+                    "when its Job starts: it waits in LocalQueue {queue} of Kueue on {peer} (import.queueName) until the \
+                     ClusterQueue there has room"
+                ));
+            }
             if !taken.brings.is_empty() {
                 plan.placement += &format!(", and waits for nodes that {peer} adds: {}", taken.brings.join(", "));
                 let asked = taken.class.map(|class| format!(" (asked for by a ProvisioningRequest of class {class})"));
@@ -449,6 +473,8 @@ struct Taken {
     brings: Vec<String>,
     /// By which class of ProvisioningRequests they are asked for.
     class: Option<String>,
+    /// The queue of Kueue that its Job waits in.
+    queue: Option<String>,
 }
 
 /// What a provider would say to an offer: as its agent does it, without writing.
@@ -489,7 +515,7 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
     let brings = nodes.map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
     let asks = admitted.scale_up.as_ref().and_then(|scale_up| scale_up.provisioning_request.as_ref());
     let class = asks.map(|asks| asks.provisioning_class_name.clone());
-    Ok(Taken { namespace: slot.0, side, charges: rows, brings, class })
+    Ok(Taken { namespace: slot.0, side, charges: rows, brings, class, queue: import.queue_name })
 }
 
 /// What the limits of an import policy are charged.

@@ -151,6 +151,15 @@ fn a_peer_that_would_have_to_add_nodes_is_told_from_one_that_has_room() {
     );
 }
 
+#[test]
+fn a_peer_whose_queue_decides_is_told() {
+    let inside = west(json!({"namespaces": ["flux"], "queueName": "guests"}));
+    let known = Known { inside: [("west".into(), inside)].into(), quotas: Default::default(), ..known() };
+    let planned = plan(&read(LAKE), &known).mini_clusters.remove(0).clusters.remove(1);
+    assert_eq!(planned.refusal, None);
+    assert!(planned.unchecked[0].contains("it waits in LocalQueue guests of Kueue on west"), "{:?}", planned.unchecked);
+}
+
 /// Its user sees what each would cost, and why it goes to one of them.
 #[test]
 fn the_peers_are_compared_in_a_table() {
@@ -228,6 +237,29 @@ fn the_ends_of_the_tunnel_are_planned_on_both_sides() {
     let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
     let planned = plan(&read(&text), &Known { existing, ..known() }).mini_clusters.remove(0);
     assert_eq!(planned.change, "runs; nothing of its instance changes");
+}
+
+/// The danger: a plan of brokers, bursts and certificates that nobody here makes.
+#[test]
+fn what_is_left_to_another_controller_is_not_planned_and_stays_with_it() {
+    let of = |manager: &str, known: &Known| {
+        let text = LAKE.replace("size: 4\n", &format!("size: 4\n  managedBy: {manager}\n"));
+        plan(&read(&text), known).mini_clusters.remove(0)
+    };
+    let left = of("kueue.x-k8s.io/multikueue", &known());
+    assert_eq!(
+        left.change,
+        "is left to kueue.x-k8s.io/multikueue (spec.managedBy): the agent here makes nothing of it"
+    );
+    assert!(left.clusters.is_empty() && left.recipients.is_empty() && left.problems.is_empty(), "{left:?}");
+    let ours = of(tributary::api::minicluster::MANAGER, &known());
+    assert_eq!((ours.change.as_str(), ours.clusters.len()), ("is made", 3));
+    let wrong = of("multikueue", &known());
+    assert_eq!(wrong.problems[0].field, "spec.managedBy");
+    let there = Existing { mini_cluster: Some(read(LAKE).mini_clusters[0].object.clone()), ..Existing::default() };
+    let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
+    let late = of("kueue.x-k8s.io/multikueue", &Known { existing, ..known() });
+    assert_eq!((late.problems[0].field.as_str(), late.problems[0].reason.as_str()), ("spec.managedBy", "Immutable"));
 }
 
 fn setup(spec: serde_json::Value, status: serde_json::Value) -> Option<FluxSetup> {

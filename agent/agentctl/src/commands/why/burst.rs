@@ -397,6 +397,7 @@ fn ready(view: &View<'_>) -> Verdict {
         format!("what keeps it is said in {peer}: `agentctl --context {peer} why {slot} --namespace {namespace}`");
     let hint = match status.phase {
         BurstPhase::Accepted => format!("the certificate is on its way; {there}"),
+        BurstPhase::Queued => format!("wait until the queue of its owner lets it start; {there}"),
         BurstPhase::ScalingUp => format!("wait until its nodes have come; {there}"),
         BurstPhase::Draining => "wait until it has left; then it is placed again if its root wants it".to_owned(),
         BurstPhase::Lost => {

@@ -20,7 +20,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 
 use super::find::{self, Kind, Match, list};
-use super::{Found, flux_job};
+use super::{Found, flux_job, kueue};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
 use crate::error::{Failure, Result};
@@ -143,6 +143,14 @@ async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Fou
     );
     let unseen = &mut found.unseen;
     found.job = seen(unseen, "the Job", job).flatten();
+    if let Some(job) = &found.job {
+        let workload = kueue::workload(client, namespace, job).await.map_err(|error| {
+            Failure::new(format!("failed to read Workloads in {namespace}"))
+                .because(error)
+                .hint("may you read them? `kubectl auth can-i list workloads.kueue.x-k8s.io`")
+        });
+        found.workload = seen(unseen, "the Workload of Kueue", workload).flatten();
+    }
     found.pods = seen(unseen, "the pods", pods).unwrap_or_default();
     found.events = seen(unseen, "the events", events).unwrap_or_default();
     let mut bursts = seen(unseen, "the Bursts", bursts).unwrap_or_default();

@@ -10,10 +10,13 @@ use tributary::api::names;
 use tributary::bursting::root::plan;
 use tributary::cluster::conditions;
 
-use super::{Found, burst, pods};
+use super::{Found, burst, kueue, pods};
 use crate::explain::{Condition, Explanation, Step, Unmet, Verdict, walk};
 use crate::hints::{self, Object};
 use crate::output::counted;
+
+/// The name of Kueue's dispatcher in `managedBy`.
+const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
 const CONDITIONS: [Condition<Found>; 17] = [
@@ -21,6 +24,7 @@ const CONDITIONS: [Condition<Found>; 17] = [
     ("CertificateReceived", certificate),
     ("NodesProvisioned", nodes_provisioned),
     ("NotDeleted", not_deleted),
+    ("Managed", managed),
     ("Observed", observed),
     ("Valid", valid),
     ("Ended", ended),
@@ -53,7 +57,9 @@ pub(crate) fn explain(found: &Found) -> Explanation {
         if own.unmet.is_none() { own.unmet = Some(unmet) } else { own.more.push(unmet) }
     }
     match &found.mini_cluster {
-        Some(root) if !plan::is_over(root) && status(found).incarnation.is_some() => with_parts(own, found, root),
+        Some(root) if root.spec.left_to().is_none() && !plan::is_over(root) && status(found).incarnation.is_some() => {
+            with_parts(own, found, root)
+        }
         _ => own,
     }
 }
@@ -88,7 +94,7 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
 }
 
 /// Reasons of bursts that get there by themselves.
-const ON_THE_WAY: [&str; 11] = [
+const ON_THE_WAY: [&str; 12] = [
     "Accepted",
     "Asleep",
     "Draining",
@@ -97,6 +103,7 @@ const ON_THE_WAY: [&str; 11] = [
     "NotObserved",
     "Offered",
     "Provisioning",
+    "Queued",
     "RootStarting",
     "ScalingUp",
     "Unanswered",
@@ -153,6 +160,9 @@ fn leased(found: &Found) -> Verdict {
                  the ClusterPeer says how it is asked"
                     .to_owned()
             }
+            "QueueTimedOut" => "why Kueue did not start it is said by its ClusterQueue and its events; queueWait in import of the \
+                                ClusterPeer says how long it may wait"
+                .to_owned(),
             _ => "the root decides whether it comes back".to_owned(),
         };
         return Verdict::unmet(reason, cause, hint);
@@ -225,6 +235,35 @@ fn not_deleted(found: &Found) -> Verdict {
     Verdict::unmet("Deleted", cause, "finalizers are removed by whoever set them; Tributary sets none of its own")
 }
 
+/// Whether the agent makes anything of it. Of what another controller says of it, its phase is told.
+fn managed(found: &Found) -> Verdict {
+    let Some(object) = &found.mini_cluster else { return Verdict::Skip };
+    let Some(manager) = object.spec.left_to() else { return Verdict::Skip };
+    let status = status(found);
+    match status.phase {
+        Some(phase @ (Phase::Running | Phase::Succeeded)) => {
+            Verdict::Done(format!("it is left to {manager} (spec.managedBy), which says {phase:?}"))
+        }
+        phase => {
+            let (namespace, name) = key(found);
+            let says = phase.map_or_else(|| "has said nothing".to_owned(), |phase| format!("says {phase:?}"));
+            let cause =
+                format!("it is left to {manager} (spec.managedBy), which {says}; the agent here makes nothing of it");
+            let hint = match manager {
+                MULTIKUEUE => format!(
+                    "what it waits for is said by the Workload that it owns: `kubectl describe workloads.kueue.x-k8s.io \
+                     --namespace {namespace}`, and by `agentctl why {name}` in the cluster that runs it; without a Workload, \
+                     nobody dispatches it"
+                ),
+                _ => format!(
+                    "what it waits for is said by {manager}; for the agent to run it, make it again without spec.managedBy"
+                ),
+            };
+            Verdict::unmet("LeftAlone", cause, hint)
+        }
+    }
+}
+
 fn observed(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else { return Verdict::Skip };
     let seen = status(found).observed_generation;
@@ -290,6 +329,9 @@ fn not_suspended(found: &Found) -> Verdict {
         let (namespace, name) = key(found);
         let hint = format!("to go on: `agentctl resume minicluster/{name} --namespace {namespace}`");
         return Verdict::unmet("Suspended", "spec.suspend holds it back", hint);
+    }
+    if let Some(queue) = found.job.as_ref().and_then(kueue::queue) {
+        return kueue::waits(queue, found.workload.as_ref(), &key(found).0);
     }
     let suspended = found.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.suspend) == Some(true);
     if suspended {

@@ -15,6 +15,7 @@ mod fetch;
 mod find;
 pub(crate) mod flux_job;
 pub(crate) mod flux_setup;
+mod kueue;
 pub(crate) mod mini_cluster;
 mod pods;
 #[cfg(test)]
@@ -44,6 +45,8 @@ pub(crate) struct Found {
     pub hosted: Option<HostedBurst>,
     /// The Job of its name.
     pub job: Option<Job>,
+    /// What Kueue makes of it, if it waits in a queue.
+    pub workload: Option<kueue::Workload>,
     /// The pods of that Job.
     pub pods: Vec<Pod>,
     /// Whether nodes of these pods only pretend to run them (kwok).

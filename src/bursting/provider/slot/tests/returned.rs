@@ -137,6 +137,7 @@ fn what_we_end_stays_until_its_root_has_heard_why() {
     let deletes = |world: &mut World| world.step().changes.contains(&Change::DeleteHosted { uid: "hosted-uid".into() });
     for (reason, phase) in [
         ("ScaleUpTimedOut", BurstPhase::Rejected),
+        ("QueueTimedOut", BurstPhase::Rejected),
         ("PeerDrained", BurstPhase::Released),
         ("NameTaken", BurstPhase::Released),
         ("TimeLimit", BurstPhase::Evicted),

@@ -67,3 +67,32 @@ fn what_an_agent_has_left_traces_of_was_seen() {
     let with_job = cause(Found { agent: leader, job: Some(of(job())), ..unseen() });
     assert!(with_job.starts_with("the agent has not seen the last change"), "{with_job}");
 }
+
+/// The danger: "no agent has seen it", of a MiniCluster that no agent is to touch; or bursts are explained that run elsewhere.
+#[test]
+fn what_is_left_to_another_controller_says_to_whom() {
+    let left = |manager: &str, status: Value| {
+        let mut object =
+            root(json!([]), json!({"managedBy": manager, "flux": {"bursting": {"clusters": [{"size": 1}]}}}));
+        object.status = of(status);
+        mini_cluster::explain(&at(object))
+    };
+    let says = |explanation: &Explanation| {
+        let unmet = explanation.unmet.clone().unwrap();
+        assert!(explanation.more.is_empty(), "{explanation:?}");
+        format!("{}: {}; {}", unmet.reason, unmet.cause, unmet.hint)
+    };
+    let waits = says(&left("kueue.x-k8s.io/multikueue", Value::Null));
+    assert!(
+        waits
+            .starts_with("LeftAlone: it is left to kueue.x-k8s.io/multikueue (spec.managedBy), which has said nothing"),
+        "{waits}"
+    );
+    assert!(waits.contains("kubectl describe workloads.kueue.x-k8s.io --namespace flux"), "{waits}");
+    let other = says(&left("other.org/controller", json!({"phase": "Failed", "incarnation": "elsewhere"})));
+    assert!(other.contains("which says Failed") && other.contains("said by other.org/controller"), "{other}");
+    let runs = left("kueue.x-k8s.io/multikueue", json!({"phase": "Running", "incarnation": "elsewhere"}));
+    assert!(runs.ready && runs.unmet.is_none(), "{runs:?}");
+    let ours = left(tributary::api::minicluster::MANAGER, Value::Null);
+    assert_eq!(ours.unmet.unwrap().reason, "NotObserved");
+}

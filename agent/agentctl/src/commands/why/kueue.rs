@@ -1,0 +1,135 @@
+//! What Kueue says of a Job that it holds back: by the Workload that it makes of the Job.
+//!
+//! It is read with the rights of whoever asks, and only of a Job that is suspended and names a queue. The agent itself knows
+//! nothing of Kueue.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use kube::{Client, ResourceExt};
+use tributary::api::labels::{KUEUE, KUEUE_QUEUE};
+use tributary::cluster::caches::controller_uid;
+use tributary::cluster::conditions::find;
+
+use crate::explain::Verdict;
+
+/// The versions of Workloads, newest first.
+const VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// The Workload of a Job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Workload {
+    pub(super) name: String,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// The queue that a Job waits in, if it is suspended.
+pub(super) fn queue(job: &Job) -> Option<&str> {
+    let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
+    job.metadata.labels.as_ref()?.get(KUEUE_QUEUE).filter(|_| suspended).map(String::as_str)
+}
+
+/// The Workload of a Job that waits; `None`: there is none, or no Kueue.
+pub(super) async fn workload(client: &Client, namespace: &str, job: &Job) -> kube::Result<Option<Workload>> {
+    let Some(uid) = job.metadata.uid.as_deref().filter(|_| queue(job).is_some()) else { return Ok(None) };
+    for version in VERSIONS {
+        let kind = GroupVersionKind::gvk(KUEUE.trim_end_matches('/'), version, "Workload");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "workloads");
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+        let all = match api.list(&ListParams::default()).await {
+            Ok(all) => all,
+            Err(kube::Error::Api(status)) if status.is_not_found() => continue,
+            Err(error) => return Err(error),
+        };
+        let of_job = all.items.into_iter().find(|workload| controller_uid(workload) == Some(uid));
+        return Ok(of_job.map(|workload| Workload {
+            name: workload.name_any(),
+            conditions: serde_json::from_value(workload.data["status"]["conditions"].clone()).unwrap_or_default(),
+        }));
+    }
+    Ok(None)
+}
+
+/// Why a Job waits.
+pub(super) fn waits(queue: &str, workload: Option<&Workload>, namespace: &str) -> Verdict {
+    let Some(Workload { name, conditions }) = workload else {
+        let cause = format!("its Job waits in queue {queue} of Kueue, which has made no Workload of it");
+        let hint = format!(
+            "does Kueue run, and manage Jobs of this namespace? `kubectl get localqueues.kueue.x-k8s.io,workloads.kueue.x-k8s.io \
+             --namespace {namespace}`"
+        );
+        return Verdict::unmet("JobQueued", cause, hint);
+    };
+    // What took its place away comes first, then what keeps it from getting one.
+    let evicted = find(conditions, "Evicted").filter(|said| said.status == "True").map(|said| ("evicted", said));
+    let reserved = find(conditions, "QuotaReserved").filter(|said| said.status == "False");
+    let admitted = find(conditions, "Admitted").filter(|said| said.status == "False");
+    let waits = reserved.or(admitted).map(|said| ("waits", said));
+    let said: Vec<String> = [evicted, waits]
+        .into_iter()
+        .flatten()
+        .filter(|(_, said)| !said.message.is_empty())
+        .map(|(what, said)| format!("{what}: {}", said.message))
+        .collect();
+    let said = if said.is_empty() { "it has said nothing yet".to_owned() } else { said.join("; ") };
+    let cause = format!("its Job waits in queue {queue} of Kueue: {said}");
+    let hint = format!(
+        "the ClusterQueue decides: `kubectl describe workloads.kueue.x-k8s.io {name} --namespace {namespace}` says more"
+    );
+    Verdict::unmet("JobQueued", cause, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn job(suspend: bool, labels: Value) -> Job {
+        serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": {"suspend": suspend, "template": {}}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn only_a_suspended_job_with_a_queue_waits_for_kueue() {
+        let labelled = json!({KUEUE_QUEUE: "team"});
+        assert_eq!(queue(&job(true, labelled.clone())), Some("team"));
+        assert_eq!(queue(&job(false, labelled)), None);
+        assert_eq!(queue(&job(true, json!({"kueue.x-k8s.io/priority-class": "high"}))), None);
+    }
+
+    #[test]
+    fn what_kueue_says_is_told() {
+        let told = |conditions: Value| {
+            let workload =
+                Workload { name: "job-lake-1".into(), conditions: serde_json::from_value(conditions).unwrap() };
+            match waits("team", Some(&workload), "flux") {
+                Verdict::Unmet { reason, cause, hint } => format!("{reason}: {cause}\n{hint}"),
+                other => panic!("{other:?}"),
+            }
+        };
+        let said = |type_: &str, status: &str, message: &str| json!({"type": type_, "status": status, "reason": "R", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let pending = told(json!([said("QuotaReserved", "False", "insufficient unused quota for cpu")]));
+        assert!(
+            pending.starts_with(
+                "JobQueued: its Job waits in queue team of Kueue: waits: insufficient unused quota for cpu\n"
+            ) && pending.contains("kubectl describe workloads.kueue.x-k8s.io job-lake-1 --namespace flux"),
+            "{pending}"
+        );
+        let evicted = told(json!([
+            said("Evicted", "True", "Preempted to accommodate a workload"),
+            said("QuotaReserved", "False", "no room"),
+        ]));
+        assert!(evicted.contains("evicted: Preempted to accommodate a workload; waits: no room"), "{evicted}");
+        let checked = told(json!([
+            said("QuotaReserved", "True", "Quota reserved"),
+            said("Admitted", "False", "a check is pending")
+        ]));
+        assert!(checked.contains("waits: a check is pending"), "{checked}");
+        assert!(told(json!([])).contains("it has said nothing yet"));
+        let Verdict::Unmet { cause, .. } = waits("team", None, "flux") else { panic!() };
+        assert_eq!(cause, "its Job waits in queue team of Kueue, which has made no Workload of it");
+    }
+}
