@@ -47,7 +47,7 @@ mod startup;
 
 pub use access::{Access, Provider};
 pub use audit::{AuditLog, Event};
-pub use binaries::{Binaries, helm};
+pub use binaries::{Binaries, Kueue, helm, kueue};
 pub use cluster::{ADMIN, Cluster};
 pub use component::Component;
 pub use group::{Group, Process, Signal};

@@ -9,6 +9,9 @@ const GO_SUM: &str = include_str!("../../pins/go.sum");
 // Programs with module graphs of their own, pinned by the checksum database instead of go.sum.
 const KWOK: &str = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0";
 const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.21.4";
+const KUEUE: &str = "sigs.k8s.io/kueue/cmd/kueue@v0.19.2";
+/// The module of that program, with its definitions.
+pub(super) const KUEUE_MODULE: &str = "sigs.k8s.io/kueue@v0.19.2";
 
 /// A set of programs and how they are built.
 #[derive(Debug)]
@@ -70,6 +73,12 @@ pub(super) fn helm() -> Recipe {
     Recipe { title: "helm".to_owned(), ..recipe("helm-", Vec::new(), steps, Vec::new()) }
 }
 
+/// Kueue alone.
+pub(super) fn kueue() -> Recipe {
+    let steps = vec![Step { title: "Kueue", arguments: install(KUEUE), packages: Vec::new() }];
+    Recipe { title: "Kueue".to_owned(), ..recipe("kueue-", Vec::new(), steps, Vec::new()) }
+}
+
 fn install(package: &str) -> Vec<String> {
     ["install", "-v", "-ldflags", "-s -w", package].into_iter().map(str::to_owned).collect()
 }
@@ -111,6 +120,12 @@ mod tests {
         assert_eq!(recipe.title, "Kubernetes v1.35.4, etcd v3.6.5 and kwok");
         let linker = &recipe.steps[0].arguments[3];
         assert!(linker.ends_with("gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"), "{linker}");
+    }
+
+    #[test]
+    fn definitions_are_of_the_version_that_is_built() {
+        let (module, version) = KUEUE_MODULE.split_once('@').unwrap();
+        assert_eq!(KUEUE, format!("{module}/cmd/kueue@{version}"));
     }
 
     #[test]
