@@ -66,7 +66,7 @@ pub enum RejectionReason {
 
 impl RejectionReason {
     /// Those of this version.
-    pub const KNOWN: [Self; 26] = [
+    pub const KNOWN: [Self; 27] = [
         Self::ImportNotAllowed,
         Self::NamespaceNotAllowed,
         Self::NamespaceNotFound,

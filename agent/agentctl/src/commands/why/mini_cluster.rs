@@ -19,7 +19,7 @@ use crate::output::counted;
 const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
-const CONDITIONS: [Condition<Found>; 17] = [
+const CONDITIONS: [Condition<Found>; 18] = [
     ("Leased", leased),
     ("CertificateReceived", certificate),
     ("NodesProvisioned", nodes_provisioned),

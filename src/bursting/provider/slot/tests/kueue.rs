@@ -147,7 +147,8 @@ fn what_kueue_does_not_start_in_time_is_given_back_and_not_taken_again_for_as_lo
 fn the_time_for_nodes_begins_when_kueue_has_started_it() {
     let mut world = queued(None);
     let nodes = vec![NewNodes { group: "large".into(), count: 2 }];
-    world.hosted.as_mut().unwrap().spec.scale_up = Some(ScaleUp { nodes, wait: Lasting::of_seconds(WAIT) });
+    world.hosted.as_mut().unwrap().spec.scale_up =
+        Some(ScaleUp { nodes, wait: Lasting::of_seconds(WAIT), provisioning_request: None });
     at(&mut world, 0);
     at(&mut world, 10 * WAIT);
     assert_eq!((draining(&world), said(&at(&mut world, 10 * WAIT), &key()).phase), (None, BurstPhase::Queued));
