@@ -4,10 +4,11 @@ use serde_json::json;
 use tributary_api::hosted_burst::{HostedQueue, QueueStanding};
 use tributary_api::labels;
 use tributary_api::minicluster::{MiniClusterStatus, Phase};
-use tributary_api::node_group::{NewNodes, ScaleUp};
+use tributary_api::node_group::{NewNodes, ProvisioningClass, ScaleUp};
 use tributary_contract::Rejection;
 
 use super::*;
+use crate::provider::provisioning::{Answer, Request, Seen};
 
 const WAIT: i64 = 600;
 
@@ -145,19 +146,24 @@ fn what_kueue_does_not_start_in_time_is_given_back_and_not_taken_again_for_as_lo
 /// The danger: nodes are expected for pods that Kueue does not let anybody make.
 #[test]
 fn the_time_for_nodes_begins_when_kueue_has_started_it() {
-    let mut world = queued(None);
-    let nodes = vec![NewNodes { group: "large".into(), count: 2 }];
-    world.hosted.as_mut().unwrap().spec.scale_up =
-        Some(ScaleUp { nodes, wait: Lasting::of_seconds(WAIT), provisioning_request: None });
-    at(&mut world, 0);
-    at(&mut world, 10 * WAIT);
-    assert_eq!((draining(&world), said(&at(&mut world, 10 * WAIT), &key()).phase), (None, BurstPhase::Queued));
-    in_phase(&mut world, Phase::Starting, 0);
-    assert_eq!(said(&at(&mut world, 11 * WAIT), &key()).phase, BurstPhase::ScalingUp);
-    at(&mut world, 12 * WAIT - 1);
-    assert_eq!(draining(&world), None);
-    at(&mut world, 12 * WAIT);
-    assert_eq!(draining(&world).as_deref(), Some("ScaleUpTimedOut"));
+    let asked = ProvisioningClass { provisioning_class_name: "a.b".into(), ..ProvisioningClass::default() };
+    for provisioning_request in [None, Some(asked)] {
+        let mut world = queued(None);
+        let looked = Mono::from_start(Duration::ZERO);
+        world.memory.request = Request::Found(Seen { count: 3, answer: Answer::Provisioned(String::new()), looked });
+        let nodes = vec![NewNodes { group: "large".into(), count: 2 }];
+        world.hosted.as_mut().unwrap().spec.scale_up =
+            Some(ScaleUp { nodes, wait: Lasting::of_seconds(WAIT), provisioning_request });
+        at(&mut world, 0);
+        at(&mut world, 10 * WAIT);
+        assert_eq!((draining(&world), said(&at(&mut world, 10 * WAIT), &key()).phase), (None, BurstPhase::Queued));
+        in_phase(&mut world, Phase::Starting, 0);
+        assert_eq!(said(&at(&mut world, 11 * WAIT), &key()).phase, BurstPhase::ScalingUp);
+        at(&mut world, 12 * WAIT - 1);
+        assert_eq!(draining(&world), None);
+        at(&mut world, 12 * WAIT);
+        assert_eq!(draining(&world).as_deref(), Some("ScaleUpTimedOut"));
+    }
 }
 
 /// A run that was up has an end of its own: it must not begin anew elsewhere.
