@@ -265,8 +265,8 @@ const MUTATIONS: [Mutation; 48] = [
         "the time for nodes begins when Kueue has started the Job",
         "capacity is promised twice",
         "src/bursting/provider/scale_up.rs",
-        "    let made = kueue::runs_since(hosted, made)?;\n",
-        "    let made = if $out { made } else { kueue::runs_since(hosted, made)? };\n",
+        "    let begun = kueue::runs_since(hosted, begun)?;\n",
+        "    let begun = if $out { begun } else { kueue::runs_since(hosted, begun)? };\n",
     ),
     without(
         "what is left to another controller is not ours",
