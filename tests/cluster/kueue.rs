@@ -74,8 +74,11 @@ async fn a_hosted_job_waits_for_the_queue_of_its_policy() {
     assert_eq!(there["unmet"]["reason"], "JobQueued", "{there:#}");
     let said = there["unmet"]["cause"].as_str().unwrap();
     assert_eq!(said, "its Job waits in queue guests of Kueue, which has made no Workload of it");
-    let here = why(0, "lake").await;
-    assert_eq!(here["unmet"]["reason"], "Queued", "{here:#}");
+    eventually("the root is ready, but for its burst", async || {
+        let here = why(0, "lake").await;
+        if here["unmet"]["reason"] == "Queued" { Ok(()) } else { Err(format!("{here:#}")) }
+    })
+    .await;
 
     suspend(&west, slot, false).await;
     east.burst("lake", slot, BurstPhase::Ready).await;
