@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf as _, BufMut as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::io::poll_read_buf;
@@ -40,7 +40,7 @@ pub trait Sending: AsyncWrite + Send + Unpin {
     fn set_urgent(&mut self, _urgent: bool) {}
 
     /// Writes all of this. A link that keeps it takes it as it is.
-    fn send(&mut self, bytes: Vec<u8>) -> Doing<'_, ()> {
+    fn send(&mut self, bytes: Vec<u8>) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + '_>> {
         Box::pin(async move { self.write_all(&bytes).await })
     }
 }
@@ -50,25 +50,7 @@ impl Sending for DuplexStream {}
 impl Sending for OwnedWriteHalf {}
 
 /// The receiving half of a stream. Dropping it tells the peer to stop sending.
-pub type RecvHalf = Box<dyn Receiving>;
-
-/// What a [`RecvHalf`] can do.
-pub trait Receiving: AsyncRead + Send + Unpin {
-    /// What has arrived, in as many pieces as the link has of it, about `most` bytes together; none at the end.
-    fn receive(&mut self, most: usize) -> Doing<'_, Vec<Bytes>> {
-        Box::pin(async move {
-            let bytes = read(self, most).await?;
-            Ok(if bytes.is_empty() { Vec::new() } else { vec![bytes.into()] })
-        })
-    }
-}
-
-impl Receiving for DuplexStream {}
-
-impl Receiving for OwnedReadHalf {}
-
-/// Something that a stream is asked to do.
-pub type Doing<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+pub type RecvHalf = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Counts what is carried.
 pub trait Counts: Send + Sync {
@@ -376,7 +358,7 @@ thread_local! {
 ///
 /// # Errors
 /// Of the reader.
-pub async fn read(reader: &mut (impl AsyncRead + Unpin + ?Sized), room: usize) -> io::Result<Vec<u8>> {
+pub async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Result<Vec<u8>> {
     poll_fn(|cx| {
         let mut bytes = ARRIVAL.take();
         bytes.reserve_exact(TUNNEL_PIECE);

@@ -29,7 +29,7 @@ use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
 pub(crate) use tributary_contract::Traffic;
 use tributary_contract::{PeerName, PeerSpec, Refusal};
-pub use tributary_tunnel::pump::{Receiving, Sending};
+pub use tributary_tunnel::pump::Sending;
 pub(crate) use tributary_tunnel::pump::{RecvHalf, SendHalf};
 
 /// Who is at the other end, as its certificate says.

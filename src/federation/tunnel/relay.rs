@@ -1,18 +1,15 @@
 //! Bytes between the ends that live in the pods of brokers ([`tributary_tunnel::ends`]). Nothing of a connection is kept here:
 //! when this agent is gone, the ends find each other over another one.
 
-use std::io::{self, IoSlice};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tributary_tunnel::ends::{self, MAGIC};
 use tributary_tunnel::flow_control::Share;
-use tributary_tunnel::limits::TUNNEL_PIECE;
 use tributary_tunnel::pump::{Counts as _, Stream, read};
 use tributary_tunnel::sockets;
 
@@ -116,15 +113,15 @@ pub(super) async fn splice(
         };
         let back = async {
             loop {
-                let most = hold(1, 0, Share::grant).min(TUNNEL_PIECE);
-                let pieces = recv.receive(most).await?;
-                if pieces.is_empty() {
+                // Copied out of the link's memory: of that, a few bytes may hold back many.
+                let most = hold(1, 0, Share::grant);
+                let piece = read(&mut recv, most).await?;
+                if piece.is_empty() {
                     return writer.shutdown().await;
                 }
-                let length = pieces.iter().map(Bytes::len).sum();
-                hold(1, length, Share::grant);
-                write_all(&mut writer, &pieces).await?;
-                metrics.gave(length);
+                hold(1, piece.len(), Share::grant);
+                writer.write_all(&piece).await?;
+                metrics.gave(piece.len());
             }
         };
         let both = async { tokio::try_join!(there, back) };
@@ -135,29 +132,19 @@ pub(super) async fn splice(
     }
 }
 
-async fn write_all(writer: &mut (impl AsyncWrite + Unpin), pieces: &[Bytes]) -> io::Result<()> {
-    let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
-    let mut left = &mut slices[..];
-    while !left.is_empty() {
-        match writer.write_vectored(left).await? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written => IoSlice::advance_slices(&mut left, written),
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use tokio::io::duplex;
+    use futures::future::BoxFuture;
+    use tokio::io::{AsyncWrite, duplex};
     use tokio::net::TcpListener;
     use tokio::sync::mpsc;
     use tributary_tunnel::flow_control::Budget;
     use tributary_tunnel::limits::TUNNEL_FLOOR;
-    use tributary_tunnel::pump::{Doing, Sending};
+    use tributary_tunnel::pump::Sending;
 
     use super::*;
 
@@ -183,7 +170,7 @@ mod tests {
         fn set_urgent(&mut self, urgent: bool) {
             self.urgent = urgent;
         }
-        fn send(&mut self, bytes: Vec<u8>) -> Doing<'_, ()> {
+        fn send(&mut self, bytes: Vec<u8>) -> BoxFuture<'_, io::Result<()>> {
             let _ = self.pieces.send((bytes.len(), self.urgent));
             Box::pin(async { Ok(()) })
         }

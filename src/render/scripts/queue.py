@@ -195,7 +195,8 @@ class Program:
     def accept(self):
         try:
             caller = Caller(self.server.accept()[0], self.configroot)
-        except OSError:
+        except (OSError, KeyError):
+            # It hung up, or there is no certificate: it comes again.
             return
         self.callers[caller.connection] = caller
         if len(self.callers) > CALLERS:

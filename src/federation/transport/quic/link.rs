@@ -7,27 +7,25 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tributary_clock::SharedClock;
 use tributary_contract::PeerSpec;
-use tributary_tunnel::pump::Doing;
 
 use super::ended::Side;
-use super::{settings, socket};
+use super::settings;
 use crate::identity::trust::{Peer, Usage};
 use crate::identity::verify::{self, Denied, Shown};
 use crate::identity::{Identity, IdentityStore};
-use crate::transport::{CloseReason, Link, PeerIdentity, Receiving, RecvHalf, SendHalf, Sending, Traffic};
+use crate::transport::{CloseReason, Link, PeerIdentity, RecvHalf, SendHalf, Sending, Traffic};
 use crate::wire::limits::{STREAMS_PER_PEER, cut_reason};
 use crate::wire::registry::{ALPN_TUNNEL, CloseCode, StreamKind};
 use crate::wire::version::WireVersion;
@@ -151,7 +149,7 @@ impl Link for QuicLink {
             let (mut send, recv) = self.connection.open_bi().await?;
             prioritize(&send, kind);
             send.write_all(&kind.id().to_be_bytes()).await?;
-            Ok((Box::new(Sends(send)) as SendHalf, Box::new(Receives::new(recv)) as RecvHalf))
+            Ok((Box::new(Sends(send)) as SendHalf, Box::new(recv) as RecvHalf))
         }
         .boxed()
     }
@@ -227,7 +225,7 @@ async fn read_kind(mut send: SendStream, mut recv: RecvStream) -> Option<Stream>
         return None;
     };
     prioritize(&send, kind);
-    Some((kind, Box::new(Sends(send)), Box::new(Receives::new(recv))))
+    Some((kind, Box::new(Sends(send)), Box::new(recv)))
 }
 
 /// The sending half of a stream.
@@ -253,39 +251,8 @@ impl Sending for Sends {
         let _ = self.0.set_priority(i32::from(urgent));
     }
 
-    fn send(&mut self, bytes: Vec<u8>) -> Doing<'_, ()> {
+    fn send(&mut self, bytes: Vec<u8>) -> BoxFuture<'_, io::Result<()>> {
         Box::pin(async move { Ok(self.0.write_chunk(bytes.into()).await?) })
-    }
-}
-
-/// The receiving half of a stream.
-struct Receives {
-    stream: RecvStream,
-    /// The longest piece of those that arrived last.
-    piece: usize,
-}
-
-impl Receives {
-    fn new(stream: RecvStream) -> Self {
-        Self { stream, piece: socket::LARGEST_PACKET.into() }
-    }
-}
-
-impl AsyncRead for Receives {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        AsyncRead::poll_read(Pin::new(&mut self.stream), cx, buf)
-    }
-}
-
-impl Receiving for Receives {
-    fn receive(&mut self, most: usize) -> Doing<'_, Vec<Bytes>> {
-        Box::pin(async move {
-            let mut pieces = vec![Bytes::new(); (most / self.piece).max(1)];
-            let there = self.stream.read_chunks(&mut pieces).await?;
-            pieces.truncate(there.unwrap_or(0));
-            self.piece = pieces.iter().map(Bytes::len).max().unwrap_or(self.piece);
-            Ok(pieces)
-        })
     }
 }
 

@@ -7,14 +7,11 @@ use tributary_api::minicluster::{MiniClusterStatus, Phase};
 use tributary_api::node_group::{NewNodes, ProvisioningClass, ScaleUp};
 use tributary_contract::Rejection;
 
+use super::scale_up::{at, key};
 use super::*;
 use crate::provider::provisioning::{Answer, Request, Seen};
 
 const WAIT: i64 = 600;
-
-fn key() -> ClaimKey {
-    ("east".into(), "burst-uid".into())
-}
 
 /// A burst of three brokers whose Job is suspended, with a limit or without one.
 fn queued(wait: Option<i64>) -> World {
@@ -30,20 +27,6 @@ fn queued(wait: Option<i64>) -> World {
 fn in_phase(world: &mut World, phase: Phase, ready: i32) {
     let status = MiniClusterStatus { phase: Some(phase), ready: Some(ready), ..MiniClusterStatus::default() };
     world.mini_cluster.as_mut().unwrap().status = Some(status);
-}
-
-/// Takes a step at this second, and stores the status.
-fn at(world: &mut World, secs: i64) -> SlotStep {
-    (world.wall, world.secs) = (secs, secs.unsigned_abs());
-    let step = world.step();
-    let status = step.changes.iter().rev().find_map(|change| match change {
-        Change::Status(status) => Some((**status).clone()),
-        _ => None,
-    });
-    if let (Some(hosted), Some(status)) = (&mut world.hosted, status) {
-        hosted.status = Some(status);
-    }
-    step
 }
 
 fn standing(world: &World) -> (Option<i64>, Option<i64>) {

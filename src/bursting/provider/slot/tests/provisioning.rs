@@ -5,6 +5,7 @@ use tributary_api::node_group::{NewNodes, ProvisioningClass, ScaleUp};
 use tributary_api::provisioning_request::{CLASS, CONSUME};
 use tributary_contract::Rejection;
 
+use super::scale_up::{at, key};
 use super::*;
 use crate::provider::provisioning::{Answer, Request, Seen};
 
@@ -31,27 +32,6 @@ fn asking() -> World {
         {"name": "large", "cpu": 64, "memory": "64Gi"}], "provisioningRequest": {"provisioningClassName": ATOMIC}}))
     .unwrap();
     world
-}
-
-fn key() -> ClaimKey {
-    ("east".into(), "burst-uid".into())
-}
-
-/// Takes a step at this second, and stores the status.
-fn at(world: &mut World, secs: i64) -> SlotStep {
-    (world.wall, world.secs) = (secs, secs.unsigned_abs());
-    if let SecretState::Held { looked, .. } = &mut world.memory.secret {
-        *looked = Some(Mono::from_start(Duration::from_secs(world.secs)));
-    }
-    let step = world.step();
-    let status = step.changes.iter().find_map(|change| match change {
-        Change::Status(status) => Some((**status).clone()),
-        _ => None,
-    });
-    if let (Some(hosted), Some(status)) = (&mut world.hosted, status) {
-        hosted.status = Some(status);
-    }
-    step
 }
 
 fn recorded(world: &World) -> HostedBurstStatus {

@@ -26,13 +26,16 @@ fn scaling(pods: Vec<PodView>) -> World {
     world
 }
 
-fn key() -> ClaimKey {
+pub(super) fn key() -> ClaimKey {
     ("east".into(), "burst-uid".into())
 }
 
-/// Takes a step at this second, and stores the status.
-fn at(world: &mut World, secs: i64) -> SlotStep {
+/// Takes a step at this second, in which its Secret was looked at, and stores the status.
+pub(super) fn at(world: &mut World, secs: i64) -> SlotStep {
     (world.wall, world.secs) = (secs, secs.unsigned_abs());
+    if let SecretState::Held { looked, .. } = &mut world.memory.secret {
+        *looked = Some(Mono::from_start(Duration::from_secs(world.secs)));
+    }
     let step = world.step();
     if let (Some(hosted), Some(status)) = (&mut world.hosted, status(&step)) {
         hosted.status = Some(status);
@@ -45,7 +48,7 @@ fn status(step: &SlotStep) -> Option<HostedBurstStatus> {
         Change::Status(status) => Some((**status).clone()),
         _ => None,
     };
-    step.changes.iter().find_map(status)
+    step.changes.iter().rev().find_map(status)
 }
 
 fn homeless(index: u32) -> PodView {
