@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::io::IoSlice;
 
 /// Small arrivals are joined up to so many bytes; larger ones stay as they came. Of two neighbours one is at least half of
 /// that, so what a segment takes besides its bytes does not count.
@@ -83,6 +84,18 @@ impl Backlog {
         self.at(self.start)
     }
 
+    /// As many of the first ones as lie in so many places.
+    pub(super) fn slices<const PLACES: usize>(&self) -> [IoSlice<'_>; PLACES] {
+        let mut segments = self.segments.iter();
+        std::array::from_fn(|_| {
+            let bytes = segments.next().map_or(&[][..], |segment| {
+                let before = self.start.saturating_sub(segment.at) as usize;
+                segment.bytes.get(before..).unwrap_or_default()
+            });
+            IoSlice::new(bytes)
+        })
+    }
+
     /// Forgets all before a position.
     pub(super) fn release(&mut self, position: u64) {
         self.start = position.clamp(self.start, self.end);
@@ -138,6 +151,9 @@ mod tests {
             }
             prop_assert_eq!(&found[..], &all[start as usize..]);
             prop_assert_eq!(backlog.first().first(), all.get(start as usize));
+            let first: Vec<u8> = backlog.slices::<3>().iter().flat_map(|slice| slice.iter().copied()).collect();
+            prop_assert!(all[start as usize..].starts_with(&first));
+            prop_assert_eq!(first.is_empty(), backlog.len() == 0);
             prop_assert!(backlog.at(backlog.end()).is_empty());
             // At most a segment before the first and one behind the last byte, and little for each.
             prop_assert!(backlog.footprint() <= backlog.len() + backlog.len() / 100 + (64 << 10) + (16 << 10));

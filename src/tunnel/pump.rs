@@ -1,7 +1,7 @@
 //! Carries one TCP connection: between its two halves and whatever stream there is.
 
 use std::cell::Cell;
-use std::future::{pending, poll_fn};
+use std::future::{pending, poll_fn, ready};
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -221,6 +221,8 @@ enum Happened {
     Delivered(io::Result<usize>),
     Arrived(io::Result<Vec<u8>>),
     Written(io::Result<usize>),
+    /// Nothing more for now.
+    Quiet,
     Stream(Stream),
     Gone(String),
     Expired,
@@ -239,9 +241,10 @@ impl Pump {
         let (mut conduit, mut carrier) = (ResumableStream::default(), None::<Carrier>);
         conduit.grant(share.grant());
         let (mut opening, mut carried) = (source.open(&mut conduit), false);
-        let mut expiry = Box::pin(sleep(hold));
+        let (mut expiry, mut busy) = (Box::pin(sleep(hold)), false);
         loop {
             conduit.grant(share.grant());
+            conduit.set_busy(busy);
             if let Some(carrier) = carrier.as_mut().filter(|carrier| carrier.is_idle()) {
                 carrier.rank(conduit.held());
                 carrier.fill(&mut conduit);
@@ -255,13 +258,20 @@ impl Pump {
             let room = conduit.room(share.window());
             let (delivery, attached) = (conduit.delivery(), carrier.is_some());
             let is_end = delivery == Some(Delivery::End);
+            let something = async {
+                tokio::select! {
+                    () = revoked.cancelled() => Happened::Revoked,
+                    read = read(&mut reader, room), if room > 0 => Happened::Read(read),
+                    taken = deliver(&mut writer, delivery, &conduit), if delivery.is_some() => Happened::Delivered(taken),
+                    moved = exchange(carrier.as_mut(), &conduit), if attached => moved,
+                    stream = source.next(&mut opening) => stream.map_or_else(Happened::Gone, Happened::Stream),
+                    () = &mut expiry, if !attached => Happened::Expired,
+                }
+            };
             let happened = tokio::select! {
-                () = revoked.cancelled() => Happened::Revoked,
-                read = read(&mut reader, room), if room > 0 => Happened::Read(read),
-                taken = deliver(&mut writer, delivery), if delivery.is_some() => Happened::Delivered(taken),
-                moved = exchange(carrier.as_mut(), &conduit), if attached => moved,
-                stream = source.next(&mut opening) => stream.map_or_else(Happened::Gone, Happened::Stream),
-                () = &mut expiry, if !attached => Happened::Expired,
+                biased;
+                happened = something => happened,
+                () = ready(()), if busy => Happened::Quiet,
             };
             match happened {
                 // Whatever else happens then follows from it.
@@ -288,7 +298,9 @@ impl Pump {
                         carrier.written(written, &mut conduit);
                     }
                 }
+                Happened::Quiet => busy = false,
                 Happened::Arrived(Ok(bytes)) if !bytes.is_empty() => {
+                    busy = true;
                     let received = carrier.as_mut().map_or(Ok(()), |carrier| carrier.receive(&bytes, &mut conduit));
                     drop(bytes);
                     share.set(conduit.takes());
@@ -375,9 +387,14 @@ pub async fn read(reader: &mut (impl AsyncRead + Unpin), room: usize) -> io::Res
     .await
 }
 
-async fn deliver(writer: &mut (impl AsyncWrite + Unpin), delivery: Option<Delivery<'_>>) -> io::Result<usize> {
+async fn deliver(
+    writer: &mut (impl AsyncWrite + Unpin),
+    delivery: Option<Delivery<'_>>,
+    conduit: &ResumableStream,
+) -> io::Result<usize> {
     match delivery {
-        Some(Delivery::Bytes(bytes)) => writer.write(bytes).await,
+        // What was sent as one piece arrives in two or three.
+        Some(Delivery::Bytes(_)) => writer.write_vectored(&conduit.bytes_to_deliver::<4>()).await,
         Some(Delivery::End) => writer.shutdown().await.map(|()| 1),
         None => pending().await,
     }

@@ -5,6 +5,7 @@
 //! again on the next one: from the position up to which the other end says it has everything.
 
 use std::borrow::Cow;
+use std::io::IoSlice;
 
 use super::backlog::Backlog;
 use super::segment::Segment;
@@ -13,6 +14,9 @@ use crate::limits::{TUNNEL_FLOOR, TUNNEL_PIECE, TUNNEL_WINDOW};
 /// Delivered bytes are acknowledged at the latest when they are so many, or half of what every connection may have under way
 /// if no more wait.
 const ACK_AT: u64 = 32 << 10;
+
+/// As long as more arrives, at the latest when they are so many, or an eighth of what the other end may have under way.
+const BUSY_ACK_AT: usize = 512 << 10;
 
 /// What the other end may have under way at first; more when it says that this is too little.
 const FIRST_WINDOW: usize = 256 << 10;
@@ -61,6 +65,7 @@ pub struct ResumableStream {
     queue: Backlog,
     arrived: u64,
     delivered: u64,
+    busy: bool,
     /// Delivered, as it was acknowledged, and whether the stream with the last acknowledgement broke.
     told: u64,
     repeat: bool,
@@ -102,6 +107,7 @@ impl Default for ResumableStream {
             queue: Backlog::default(),
             arrived: 0,
             delivered: 0,
+            busy: false,
             told: 0,
             repeat: false,
             ours,
@@ -193,7 +199,13 @@ impl ResumableStream {
         let data = self.sent < self.replay.end().min(self.limit);
         let unsaid = self.delivered - if self.repeat { 0 } else { self.told };
         let last = self.other_ended && self.delivered == self.arrived;
-        let enough = if self.queue.len() == 0 { (TUNNEL_FLOOR / 2) as u64 } else { ACK_AT };
+        let enough = if self.busy {
+            (self.ours.told / 8).clamp(TUNNEL_FLOOR / 2, BUSY_ACK_AT) as u64
+        } else if self.queue.len() == 0 {
+            (TUNNEL_FLOOR / 2) as u64
+        } else {
+            ACK_AT
+        };
         // A few bytes may stay unacknowledged; but the other end waits until its last one is not.
         if unsaid > 0 && (data || last || unsaid >= enough) {
             (self.told, self.repeat) = (self.delivered, false);
@@ -288,9 +300,19 @@ impl ResumableStream {
         }
     }
 
+    /// Bytes of the delivery, and those that follow them, in the places where they lie.
+    pub(crate) fn bytes_to_deliver<const PLACES: usize>(&self) -> [IoSlice<'_>; PLACES] {
+        self.queue.slices()
+    }
+
+    /// Whether more may have arrived already: then acknowledgements wait for each other.
+    pub(crate) fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+    }
+
     /// Our side has taken so many bytes of the delivery; of an end, one.
     pub fn delivered(&mut self, length: usize) {
-        debug_assert!(length <= self.queue.first().len().max(1), "not more than was offered");
+        debug_assert!(length <= self.queue.len().max(1), "not more than was offered");
         self.delivered += length as u64;
         self.queue.release(self.delivered);
     }
