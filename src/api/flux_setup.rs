@@ -9,7 +9,7 @@ use super::duration::Lasting;
 use super::minicluster::Amount;
 use super::node_group::NodeGroup;
 use super::schema::{is_default, quantity};
-use super::selector::PeerSelector;
+use super::selector::{PeerPreference, PeerSelector};
 use tributary_contract::word::Word;
 
 /// The name that a FluxSetup has.
@@ -93,6 +93,17 @@ pub struct Overflow {
     /// Which peers may, by labels of their ClusterPeers; counts if none is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<PeerSelector>,
+    /// Which of the peers that may are better, if none is named: as `prefer` of a burst.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic", "maxItems" = 16))]
+    pub prefer: Vec<PeerPreference>,
+}
+
+impl Overflow {
+    /// What is preferred among the peers; nothing if some are named, which is an order already.
+    pub fn prefer(&self) -> Vec<PeerPreference> {
+        if self.peers.is_empty() { self.prefer.clone() } else { Vec::new() }
+    }
 }
 
 /// What becomes of a FluxJob that does not fit.

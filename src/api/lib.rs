@@ -21,5 +21,6 @@ pub mod schema;
 pub mod selector;
 pub mod usage;
 pub mod v1alpha1;
+pub mod workload;
 
 pub use self::crd::{SPECS, crds};

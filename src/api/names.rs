@@ -65,6 +65,11 @@ pub fn scale_up(slot: &str) -> String {
     format!("{slot}-scale-up")
 }
 
+/// The Workload of a MiniCluster that MultiKueue runs in another cluster.
+pub fn workload(name: &str) -> String {
+    format!("minicluster-{name}")
+}
+
 /// Host name of the pod with this index, which is also its broker's name in the host list.
 pub fn host(name: &str, index: usize) -> String {
     format!("{name}-{index}")

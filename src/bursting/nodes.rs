@@ -196,6 +196,8 @@ pub struct PodView {
     pub terminating: bool,
     /// A DaemonSet's: it is there as long as its node.
     pub daemon: bool,
+    /// It says that it consumes a ProvisioningRequest.
+    pub consumes: bool,
     /// What it asks for, as the scheduler counts it.
     pub requests: Amounts,
 }

@@ -25,6 +25,9 @@ use tributary_render::quantity::milli;
 use super::root::budget::{Account, Standing};
 use super::timing::LOST_AFTER;
 
+/// Reason of a ClusterPeer's condition `ScaleUp`: nobody can be asked for nodes.
+const NOT_SERVED: &str = "NotServed";
+
 /// A peer as decisions see it: its ClusterPeer, and what the federation reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PeerView {
@@ -60,6 +63,8 @@ pub struct PeerView {
     pub last_seen: Option<Timestamp>,
     /// What it may place here.
     pub import: Option<ImportPolicy>,
+    /// Its bursts bring no nodes: this cluster does not serve what these are to be asked for by.
+    pub unserved: bool,
     /// Whether it may see our capacity.
     pub sees_capacity: bool,
 }
@@ -70,6 +75,7 @@ impl PeerView {
         let pinned = pinned_uid(peer);
         let shown = report.and_then(|report| report.cluster_uid.clone());
         let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
+        let said = peer.status.as_ref().and_then(|status| conditions::find(&status.conditions, SCALE_UP));
         let (exhausted, unreadable_budget) = match account(&peer.spec.budget, &spent).standing(now) {
             Some(Standing::Spent(why)) => (Some(why), None),
             Some(Standing::Unreadable(why)) => (None, Some(why)),
@@ -92,6 +98,7 @@ impl PeerView {
             cluster_uid: pinned.or(shown),
             last_seen: report.and_then(|report| report.last_seen),
             import: peer.spec.import.clone(),
+            unserved: said.is_some_and(|said| said.reason == NOT_SERVED),
             sees_capacity: peer.spec.export.clone().unwrap_or_default().capacity,
         }
     }
@@ -223,7 +230,7 @@ fn scale_up(peer: &ClusterPeer, unserved: bool) -> Option<Statement> {
          cluster does not serve them (autoscaling.x-k8s.io/v1): no burst is taken that brings nodes. Install their \
          definition with the autoscaler, or leave the field out"
     );
-    Some(Statement::fails(SCALE_UP, "NotServed", message))
+    Some(Statement::fails(SCALE_UP, NOT_SERVED, message))
 }
 
 /// When the budget of a peer stands otherwise, if nothing else changes.

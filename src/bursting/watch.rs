@@ -20,6 +20,7 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::{self, kubernetes};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ClusterPeer;
+use tributary_api::provisioning_request::CONSUME;
 use tributary_clock::SystemRng;
 use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription};
@@ -355,6 +356,7 @@ struct WaitingText {
 impl<'de> Deserialize<'de> for WatchedPod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let PodText { metadata, spec, status } = PodText::deserialize(deserializer)?;
+        let consumes = metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONSUME));
         let metadata = slimmed(metadata);
         let (spec, status) = (spec.unwrap_or_default(), status.unwrap_or_default());
         let addresses = status.pod_ip.iter().chain(status.pod_ips.iter().flatten().map(|one| &one.ip));
@@ -384,6 +386,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             pulled,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
+            consumes,
             daemon: metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet"),
             requests: total,
         };

@@ -17,7 +17,7 @@ use tributary_api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
 use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use tributary_api::selector::PeerSelector;
+use tributary_api::selector::{PeerPreference, PeerSelector};
 use tributary_contract::RejectionReason;
 
 use super::requests::Requests;
@@ -36,6 +36,8 @@ pub struct Part {
     pub peers: Vec<String>,
     /// By labels of the ClusterPeers; counts if none is named.
     pub selector: PeerSelector,
+    /// Which of these are better.
+    pub prefer: Vec<PeerPreference>,
     /// They are all of an instance.
     pub whole: bool,
     /// Who threw them out before, and when that stands.
@@ -170,6 +172,7 @@ pub(crate) fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Req
         each,
         peers: overflow.peers.clone(),
         selector: overflow.selector.clone().unwrap_or_default(),
+        prefer: overflow.prefer(),
         whole: overflow.policy == OverflowPolicy::Whole,
         evictions: Vec::new(),
     }
@@ -182,6 +185,7 @@ pub(crate) fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -
         size: Some(count(split.away)),
         peers: overflow.peers.clone(),
         selector: overflow.selector.clone(),
+        prefer: overflow.prefer(),
         ..BurstCluster::default()
     };
     let mut made = whole;

@@ -38,6 +38,7 @@ use super::step::step;
 use super::view::{ConfigMapView, JobView, LeadPodView, PodView};
 use super::volumes::LeftVolumes;
 use super::watches::Watches;
+use super::workloads::Workloads;
 
 /// The MiniCluster controller of one cluster.
 pub struct MiniClusterController {
@@ -53,6 +54,7 @@ pub struct MiniClusterController {
     pod_indexes: Arc<PodIndexes>,
     /// Only where volumes are made.
     left_volumes: Option<Arc<LeftVolumes>>,
+    workloads: Arc<Workloads>,
     pub(super) gate: Arc<dyn QuotaGate>,
     memory: Mutex<Memory>,
     /// MiniClusters were shown with gaps, and not listed again since. On standbys too: their caches are filled alike.
@@ -115,6 +117,9 @@ impl MiniClusterController {
         let queue = Queue::new(clock.clone());
         let mut subscriptions = feed(&caches, &queue);
         subscriptions.extend(labelling);
+        let (workloads, dispatching) =
+            Workloads::new(&clients, caches.mini_clusters.clone(), events.clone(), settings.clone(), clock.clone());
+        subscriptions.push(dispatching);
         let mut watch_volumes = None;
         let left_volumes = left_volumes.map(|(left_volumes, watch, sweeping)| {
             subscriptions.extend(sweeping);
@@ -143,6 +148,7 @@ impl MiniClusterController {
             quotas,
             pod_indexes: Arc::new(pod_indexes),
             left_volumes: left_volumes.map(Arc::new),
+            workloads: Arc::new(workloads),
             gate,
             memory,
             gaps,
@@ -169,7 +175,8 @@ impl MiniClusterController {
 
     /// What its workers do, for the metrics.
     pub fn queues(&self) -> Vec<(&'static str, Box<dyn Worked>)> {
-        let mut queues = vec![engine::worked(self), engine::worked(&*self.pod_indexes)];
+        let mut queues =
+            vec![engine::worked(self), engine::worked(&*self.pod_indexes), engine::worked(&*self.workloads)];
         queues.extend(self.left_volumes.as_deref().map(engine::worked));
         queues
     }
@@ -187,6 +194,7 @@ impl MiniClusterController {
         }
         let labelling = self.pod_indexes.clone().run(stop.clone());
         let sweeping = self.left_volumes.clone().map(|left_volumes| left_volumes.run(stop.clone()));
+        let dispatching = self.workloads.clone().run(stop.clone());
         let this = self.clone();
         let quotas = this.quotas.run(|key| {
             this.memory().try_again(&key);
@@ -198,7 +206,7 @@ impl MiniClusterController {
                 this.memory().renderings.sweep(this.clock.mono());
             }
         };
-        let work = future::join3(engine::run(self, stop), labelling, future::OptionFuture::from(sweeping));
+        let work = future::join4(engine::run(self, stop), labelling, dispatching, future::OptionFuture::from(sweeping));
         tokio::select! {
             _ = work => {}
             () = quotas => {}

@@ -25,6 +25,7 @@
 //! | `memory` | what the controller remembers while caches are behind its writes | no |
 //! | `renderings` | what MiniClusters render to, of those that were looked at last | no |
 //! | `volumes` | PersistentVolumes and claims: made, removed, and swept when their MiniCluster is gone | yes |
+//! | `workloads` | the Workloads of MiniClusters that MultiKueue runs in another cluster, beside the pipeline | yes |
 //! | `pod_index` | the label `job-index` on pods, beside the pipeline | yes |
 //! | [`refusal`] | what keeps a pass from being finished, in words | no |
 //! | [`controller`] | caches and queue | – |
@@ -62,6 +63,7 @@ mod summary;
 pub(crate) mod view;
 mod volumes;
 pub mod watches;
+mod workloads;
 
 use std::time::Duration;
 

@@ -3,11 +3,17 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
 use serde_json::{Value, json};
 use tributary::api::flux_job::JobPhase;
+use tributary::api::labels::KUEUE_QUEUE;
 use tributary::api::minicluster::{MANAGER, is_manager};
+use tributary::api::workload::{MULTIKUEUE, PRIORITY_CLASS, Workload, WorkloadSpec};
+use tributary::cluster::caches::controller_uid;
 use tributary_sandbox::ADMIN;
 use tributary_tests::agentctl::document;
 use tributary_tests::eventually::eventually;
@@ -15,9 +21,6 @@ use tributary_tests::scenario::{Place, bursting, interactive};
 
 use crate::queue::{apply, jobs, setups, submit, told};
 use crate::shared::{places, together};
-
-/// What MultiKueue asks for.
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 fn managed(by: &str, mut spec: Value) -> Value {
     spec["managedBy"] = by.into();
@@ -162,5 +165,144 @@ async fn the_manager_is_a_name_as_in_jobs_and_stays() {
     east.change("some", json!({"size": 2})).await;
     for name in ["none", "some"] {
         east.delete(name).await;
+    }
+}
+
+/// As much of a kind of Kueue as an API server has to know for an agent to write it.
+fn kueue(kind: &str, scope: &str, schema: Value) -> Value {
+    let plural =
+        if kind.ends_with('s') { format!("{}es", kind.to_lowercase()) } else { format!("{}s", kind.to_lowercase()) };
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.kueue.x-k8s.io"),
+            // Groups of `k8s.io` ask for it.
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue/pull/1"},
+        },
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": schema}}}],
+        },
+    })
+}
+
+/// The danger: MultiKueue is asked for something that nobody makes, or two Workloads run one MiniCluster twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
+    let federation = together().await;
+    let [_, _, north] = places(&federation, "dispatch").await;
+    let kubeconfig = federation.clusters()[2].kubeconfig(ADMIN).unwrap();
+    let mut spec = interactive(2);
+    spec["managedBy"] = MULTIKUEUE.into();
+    spec["jobLabels"] = json!({KUEUE_QUEUE: "team", PRIORITY_CLASS: "high"});
+    spec["containers"][0]["resources"] = json!({"requests": {"cpu": 1}});
+    north.create("lake", spec.clone()).await;
+    let why = async |expected: &str| {
+        eventually(format!("why says {expected:?}"), async || {
+            let why = document(&kubeconfig, &["why", "-n", "dispatch", "mc/lake"])
+                .await
+                .map_err(|error| error.to_string())?;
+            let cause = why["unmet"]["cause"].as_str().unwrap_or_default();
+            if cause.contains(expected) { Ok(()) } else { Err(cause.to_owned()) }
+        })
+        .await;
+    };
+    why("this cluster does not serve Workloads (kueue.x-k8s.io/v1beta2); install Kueue").await;
+
+    let definitions: Api<CustomResourceDefinition> = Api::all(north.client.clone());
+    let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    for definition in [
+        kueue("Workload", "Namespaced", json!({"spec": any, "status": any})),
+        kueue("WorkloadPriorityClass", "Cluster", json!({"value": {"type": "integer"}})),
+    ] {
+        definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    }
+    let workloads: Api<Workload> = Api::namespaced(north.client.clone(), "dispatch");
+    let class = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass"),
+        "workloadpriorityclasses",
+    );
+    let classes: Api<DynamicObject> = Api::all_with(north.client.clone(), &class);
+    eventually("the class is made", async || {
+        let high = DynamicObject::new("high", &class).data(json!({"value": 7}));
+        classes.create(&PostParams::default(), &high).await.map(drop).map_err(|error| error.to_string())?;
+        workloads.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    // It is looked at again at once when it changes.
+    north.change("lake", json!({"size": 3})).await;
+    let there = async |count: i32| {
+        eventually(format!("there is a Workload of {count} pods"), async || {
+            let found = workloads.get_opt("minicluster-lake").await.map_err(|error| error.to_string())?;
+            found.filter(|found| found.spec.pod_sets[0].count == count).ok_or_else(|| "there is none".to_owned())
+        })
+        .await
+    };
+    let first = there(3).await;
+    assert_eq!((first.spec.queue_name.as_str(), first.spec.priority), ("team", Some(7)));
+    assert_eq!(first.spec.priority_class_ref.as_ref().map(|class| class.name.as_str()), Some("high"));
+    assert_eq!(controller_uid(&first), north.mini_clusters().get("lake").await.unwrap().uid().as_deref());
+    let pod = first.spec.pod_sets[0].template.spec.as_ref().unwrap();
+    assert_eq!(
+        pod.containers[0].termination_message_policy.as_deref(),
+        Some("File"),
+        "with what the API server fills in"
+    );
+    assert_eq!(made(&north, "lake").await.iter().filter(|what| !what.starts_with("Event")).count(), 0, "nothing else");
+    why("its Workload minicluster-lake: it has said nothing yet").await;
+
+    // What does not fit the spec any more is made anew.
+    north.change("lake", json!({"size": 4})).await;
+    let second = there(4).await;
+    assert_ne!(first.uid(), second.uid());
+
+    // Kueue evicts it: nothing runs here, so its room is given back at once.
+    let said = |type_: &str, message: &str| {
+        json!({"type": type_, "status": "True", "reason": "Preempted", "message": message,
+            "lastTransitionTime": "2026-01-02T03:04:05Z"})
+    };
+    let conditions = [said("Admitted", ""), said("Evicted", "somebody goes first"), said("QuotaReserved", "")];
+    let patch = Patch::Merge(
+        json!({"status": {"admission": {"clusterQueue": "all"}, "own": "kept", "conditions": conditions}}),
+    );
+    workloads.patch_status("minicluster-lake", &PatchParams::default(), &patch).await.unwrap();
+    let kind = ApiResource::erase::<Workload>(&());
+    let raw: Api<DynamicObject> = Api::namespaced_with(north.client.clone(), "dispatch", &kind);
+    eventually("it waits again", async || {
+        let status = raw.get("minicluster-lake").await.map_err(|error| error.to_string())?.data["status"].clone();
+        let holds = |type_: &str| {
+            status["conditions"].as_array().unwrap().iter().any(|one| one["type"] == type_ && one["status"] == "True")
+        };
+        let waits = !holds("QuotaReserved") && !holds("Admitted") && holds("Requeued");
+        if waits && status["admission"].is_null() && status["own"] == "kept" {
+            Ok(())
+        } else {
+            Err(format!("{status:#}"))
+        }
+    })
+    .await;
+    why("evicted: somebody goes first").await;
+
+    // One that somebody else makes is enough.
+    let mut theirs = Workload::new("theirs", WorkloadSpec::default());
+    theirs.metadata.owner_references.clone_from(&second.metadata.owner_references);
+    workloads.create(&PostParams::default(), &theirs).await.unwrap();
+    workloads.delete("minicluster-lake", &DeleteParams::default()).await.unwrap();
+    north.change("lake", json!({"size": 2})).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(workloads.get_opt("minicluster-lake").await.unwrap(), None);
+
+    north.delete("lake").await;
+    eventually("its Workload goes with it", async || {
+        let left = workloads.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
+    })
+    .await;
+    for plural in ["workloads", "workloadpriorityclasses"] {
+        definitions.delete(&format!("{plural}.kueue.x-k8s.io"), &DeleteParams::default()).await.unwrap();
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, PodTemplate};
+use k8s_openapi::api::core::v1::{Node, Pod, PodTemplate};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -154,9 +154,20 @@ async fn nodes_are_asked_for_before_there_are_pods() {
         .await
     };
 
+    let there: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
+    let could_come = async |expected: bool| {
+        eventually(format!("that nodes of west could come is told: {expected}"), async || {
+            let status = there.get("west").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+            let possible = status.capacity.and_then(|capacity| capacity.possible);
+            if possible.is_some() == expected { Ok(()) } else { Err(format!("{possible:?}")) }
+        })
+        .await;
+    };
+
     // Nobody serves the kind: it is said of the peer, and no burst waits for what cannot come.
     import(&peers, policy("10m", &class)).await;
     let said = told(Some("NotServed")).await;
+    could_come(false).await;
     assert!(said.starts_with("import.scaleUp.provisioningRequest: "), "{said}");
     east.create("early", large(&["west"])).await;
     let early = east.burst("early", "early-burst-0", BurstPhase::Rejected).await.status.unwrap();
@@ -172,6 +183,7 @@ async fn nodes_are_asked_for_before_there_are_pods() {
 
     serve(&west.client).await;
     told(None).await;
+    could_come(true).await;
     east.create("tall", large(&["west"])).await;
     let slot = "tall-burst-0";
     let (request, template) = asked(&west, slot).await;
@@ -223,6 +235,27 @@ async fn nodes_are_asked_for_before_there_are_pods() {
         );
     }
     assert_eq!(pods.len(), 2);
+    // The autoscaler keeps nodes for these pods alone. One that is made later waits like any other, and bears no name of a request.
+    let whole: Api<Node> = Api::all(west.client.clone());
+    for number in 0..2 {
+        let name = node(&west.client, number).await.unwrap().name_any();
+        let cordoned = Patch::Merge(json!({"spec": {"unschedulable": true}}));
+        whole.patch(&name, &PatchParams::default(), &cordoned).await.unwrap();
+    }
+    let lost = pods.iter().find(|pod| pod.name_any().contains("-1-")).unwrap();
+    west.pods().delete(&lost.name_any(), &DeleteParams::default()).await.unwrap();
+    eventually("the pod that was made later consumes no request, and the other does", async || {
+        let all = west.pods().list(&ListParams::default().labels(&format!("job-name={slot}"))).await;
+        let all = all.map_err(|error| error.to_string())?.items;
+        let named =
+            |pod: &&Pod| pod.metadata.annotations.iter().flatten().any(|(key, _)| expected.contains_key(&**key));
+        let (named, alone): (Vec<_>, Vec<_>) = all.iter().filter(|pod| pod.uid() != lost.uid()).partition(named);
+        match (named.as_slice(), alone.as_slice()) {
+            ([_], [alone]) if alone.name_any().contains("-1-") => Ok(()),
+            _ => Err(format!("{} of {} consume it", named.len(), all.len())),
+        }
+    })
+    .await;
     east.delete("tall").await;
     west.empty(slot).await;
     asked_no_more(&west, slot).await;

@@ -69,7 +69,7 @@ pub(crate) fn peers_of(bursting: &Arc<Bursting>) -> Peers {
             memory_mib: u64::try_from(part.each.memory).unwrap_or(0).div_ceil(1 << 20),
             peers: part.peers.iter().map(|name| name.as_str().into()).collect(),
             selector: part.selector.clone(),
-            prefer: Vec::new(),
+            prefer: part.prefer.clone(),
             whole: part.whole,
         }
     };

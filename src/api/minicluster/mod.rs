@@ -139,9 +139,9 @@ pub struct MiniClusterSpec {
     pub suspend: bool,
 
     /// Who makes something of the MiniCluster: the name of a controller, as in Jobs of Kubernetes. Any other name than
-    /// `tributary.dev/minicluster-controller` leaves it to that controller: the agent of this cluster makes nothing, and writes no
-    /// status. `kueue.x-k8s.io/multikueue` is for MultiKueue, which runs it in another cluster. It cannot be changed. Not
-    /// written: the agent.
+    /// `tributary.dev/minicluster-controller` leaves it to that controller: the agent of this cluster makes no brokers, and
+    /// writes no status. `kueue.x-k8s.io/multikueue` is for MultiKueue, which runs it in another cluster; the agent makes the
+    /// Workload for that. It cannot be changed. Not written: the agent.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(length(max = LONGEST_MANAGER), extend("x-kubernetes-validations" = [{
         "rule": MANAGED_BY_RULE,

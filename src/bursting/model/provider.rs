@@ -344,7 +344,8 @@ impl Provider {
             | Change::DeletePod(_)
             | Change::LookRequest
             | Change::MakeRequest
-            | Change::EndRequest => {
+            | Change::EndRequest
+            | Change::Unbook { .. } => {
                 unreachable!("nodes are simulated, leads have addresses, and no node is lost")
             }
         }

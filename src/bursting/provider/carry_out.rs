@@ -37,6 +37,7 @@ use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::shared::lock;
 use crate::spans;
+use crate::watch::WatchedPod;
 
 /// Pods that have not ended.
 const RUN: &str = "status.phase!=Succeeded,status.phase!=Failed";
@@ -144,11 +145,13 @@ impl Provider {
                 self.remember(key, |memory| memory.request = request);
                 self.queue.mark(key.clone());
             }
+            Change::Unbook { pods } => {
+                for pod in pods.iter().filter_map(|name| self.pod_of(key, name)) {
+                    self.unbook(key, &pod).await?;
+                }
+            }
             Change::DeletePod(removal) => {
-                let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, &removal.last));
-                // Anybody can write the labels of a Job's pod.
-                let job = ObjectKey::namespaced(&key.0, &key.1);
-                let ours = pod.filter(|pod| controller_of::<Job>(&**pod).as_ref() == Some(&job));
+                let ours = self.pod_of(key, &removal.last);
                 if let (Some(doomed), Some(hosted)) = (ours.as_deref().and_then(Doomed::of), hosted.as_deref()) {
                     let writer = &self.shared.clients.writer;
                     sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?;
@@ -345,6 +348,13 @@ impl Provider {
                 Err(tributary_cluster::error::chain(&error))
             }
         }
+    }
+
+    /// A pod of the slot's Job. Anybody can write the labels of one.
+    fn pod_of(&self, key: &SlotKey, name: &str) -> Option<Arc<WatchedPod>> {
+        let pod = self.shared.caches.pods.of(&ObjectKey::namespaced(&key.0, name));
+        let job = ObjectKey::namespaced(&key.0, &key.1);
+        pod.filter(|pod| controller_of::<Job>(&**pod).as_ref() == Some(&job))
     }
 
     /// Whether a name that a burst needs is another's, which is remembered. What an earlier burst of this name left behind is

@@ -17,8 +17,8 @@ use tributary_cluster::engine::{Controller, Observed};
 use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
-use tributary_contract::PeerName;
 use tributary_contract::ports::PeerRequests;
+use tributary_contract::{Capacity, PeerName};
 use tributary_render::quantity::milli;
 
 use super::lease::Before;
@@ -199,7 +199,11 @@ impl Provider {
             let open = nodes::free(&nodes, &pods, &state.ledger.brokers(), &|node: &NodeView| node.taints.is_empty());
             for (name, peer) in &peers {
                 let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
-                let told = || super::capacity::capacity(name, import, &open, &state.ledger, left());
+                let told = || {
+                    let told = super::capacity::capacity(name, import, &open, &state.ledger, left());
+                    // What cannot be asked for does not come.
+                    Capacity { possible: told.possible.filter(|_| !peer.unserved), ..told }
+                };
                 self.shared.exchange.set_capacity(name, peer.sees_capacity.then(told));
             }
             let free = nodes::free(&nodes, &pods, &Brokers::new(), &|_: &NodeView| true);

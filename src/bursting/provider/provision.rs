@@ -1,13 +1,14 @@
 //! ProvisioningRequests, as requests to the API server: made, looked at, taken away.
 
-use k8s_openapi::api::core::v1::PodTemplate;
-use kube::api::{PostParams, PropagationPolicy};
+use k8s_openapi::api::core::v1::{Pod, PodTemplate};
+use kube::api::{Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::names;
 use tributary_api::node_group::ProvisioningClass;
-use tributary_api::provisioning_request::ProvisioningRequest;
+use tributary_api::provisioning_request::{CLASS, CONSUME, ProvisioningRequest};
 use tributary_cluster::apply::Applied;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::error::{absence, chain};
@@ -18,6 +19,7 @@ use tributary_contract::{PeerName, Rejection, RejectionReason};
 use super::controller::Provider;
 use super::ledger::SlotKey;
 use super::provisioning::{self, Answer, Request, Seen};
+use crate::watch::WatchedPod;
 
 impl Provider {
     /// Why a burst that asks for its nodes is not taken: nobody would take its request.
@@ -104,6 +106,22 @@ impl Provider {
         let request = self.end_one::<ProvisioningRequest>(key, hosted).await?;
         let template = self.end_one::<PodTemplate>(key, hosted).await?;
         Ok(if request || template { Request::Unknown } else { Request::Gone })
+    }
+
+    /// Takes what names the request off a pod that waits.
+    pub(super) async fn unbook(&self, key: &SlotKey, pod: &WatchedPod) -> Result<(), RequestError> {
+        let name = pod.name_any();
+        let pods: Api<Pod> = Api::namespaced(self.shared.clients.writer.clone(), &key.0);
+        // Of this very pod, not of the next one of its name.
+        let patch = json!({"metadata": {"uid": pod.metadata.uid, "annotations": {CONSUME: null, CLASS: null}}});
+        match pods.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let error = RequestError::new("change", format!("Pod {}/{name}", key.0), error);
+                let gone = error.cause().is_not_found() || error.cause().is_conflict();
+                if gone { Ok(()) } else { Err(error) }
+            }
+        }
     }
 
     /// Whether there was one.

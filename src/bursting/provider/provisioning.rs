@@ -24,6 +24,7 @@ use super::materialize;
 use super::scale_up;
 use super::slot::{Change, SlotStep, SlotView};
 use super::teardown::wake;
+use crate::nodes::PodView;
 use crate::timing::elapsed;
 
 /// Between two looks at a request: at first, and at most.
@@ -129,6 +130,7 @@ pub(super) struct Nodes {
 pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, ready: bool, step: &mut SlotStep) -> Nodes {
     let known = hosted.status.as_ref().and_then(|status| status.provisioning.clone());
     if class(hosted).is_none() || !scale_up::waits(view, hosted) {
+        unbook(view, hosted, step);
         return Nodes { hold: false, provisioning: known };
     }
     let made = view.mini_cluster.is_some();
@@ -165,6 +167,20 @@ pub(super) fn attend(view: &SlotView<'_>, hosted: &HostedBurst, ready: bool, ste
     };
     let provisioning = said(&request, known.unwrap_or_default(), since);
     Nodes { hold: !granted, provisioning: Some(provisioning) }
+}
+
+/// Lets pods that were made later wait like any others: because the burst grew, or a node was lost. The nodes of its request
+/// have come already, and cluster-autoscaler adds none for a pod that consumes one.
+fn unbook(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
+    let times = hosted.status.as_ref().and_then(|status| status.times.as_ref());
+    if times.is_none_or(|times| times.scheduled.is_none()) {
+        return;
+    }
+    let waits = |pod: &&PodView| pod.unschedulable && pod.node.is_none() && !pod.terminating && !pod.finished;
+    let pods: Vec<_> = view.pods.iter().filter(waits).filter(|pod| pod.consumes).map(|pod| pod.name.clone()).collect();
+    if !pods.is_empty() {
+        step.changes.push(Change::Unbook { pods });
+    }
 }
 
 /// What is recorded of a request; `known`: what was.

@@ -148,6 +148,11 @@ pub(crate) enum Change {
     MakeRequest,
     /// Delete both, if they are ours, and remember.
     EndRequest,
+    /// Let these pods consume no ProvisioningRequest any more.
+    Unbook {
+        /// Their names.
+        pods: Vec<String>,
+    },
     /// Delete a pod for the gateway's sake.
     DeletePod(Removal),
     /// Delete the MiniCluster with this UID.

@@ -46,6 +46,7 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
         gpus: own.gpus,
         peers: overflow.peers.clone(),
         selector: overflow.selector.clone().unwrap_or_default(),
+        prefer: overflow.prefer(),
         incarnation: uid.to_owned(),
         rank_map: map.to_canonical(),
         rank_map_digest: map.digest().to_string(),

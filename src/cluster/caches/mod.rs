@@ -72,6 +72,8 @@ struct Shared<K> {
 struct Subscribers<K> {
     next: u64,
     listeners: BTreeMap<u64, Listener<K>>,
+    /// Of objects that are left to other controllers: their keys.
+    of_left_alone: BTreeMap<u64, Arc<dyn Fn(&ObjectKey) + Send + Sync>>,
 }
 
 type Listener<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
@@ -259,7 +261,8 @@ impl<K: Watched> Cache<K> {
     }
 
     fn of_parts(parts: usize) -> Self {
-        let subscribers = Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new() });
+        let subscribers =
+            Mutex::new(Subscribers { next: 0, listeners: BTreeMap::new(), of_left_alone: BTreeMap::new() });
         let condition = watch::Sender::new(Condition::default());
         let (unreadable, asked, lists) = (watch::Sender::new(0), watch::Sender::new(0), watch::Sender::default());
         Self {
@@ -316,6 +319,19 @@ impl<K: Watched> Cache<K> {
     /// The same of one key.
     pub fn left_alone_of(&self, key: &ObjectKey) -> Option<Arc<K>> {
         self.read(|store| store.left_alone.get(key).cloned())
+    }
+
+    /// Marks in `queue` each of these that is made or changes.
+    pub fn feed_left_alone(&self, queue: &Queue<ObjectKey>) -> Subscription {
+        let mut subscribers = lock(&self.shared.subscribers);
+        let id = subscribers.next;
+        subscribers.next += 1;
+        let marked = queue.clone();
+        subscribers.of_left_alone.insert(id, Arc::new(move |key| marked.mark(key.clone())));
+        drop(subscribers);
+        self.left_alone().iter().for_each(|object| queue.mark(ObjectKey::of(&**object)));
+        let shared: Weak<dyn Unsubscribe> = Arc::downgrade(&(self.shared.clone() as Arc<dyn Unsubscribe>));
+        Subscription { shared, id }
     }
 
     /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
@@ -417,6 +433,7 @@ impl<K: Watched> Cache<K> {
         let before = store.unreadable.len();
         let changes = store.take(part, event);
         let unreadable = unreadable || store.unreadable.len() != before;
+        let left_alone = std::mem::take(&mut store.news_of_left_alone);
         let complete = done && store.listed_all(part, self.shared.parts);
         drop(store);
         if unreadable {
@@ -434,6 +451,10 @@ impl<K: Watched> Cache<K> {
         let listeners: Vec<_> = lock(&self.shared.subscribers).listeners.values().cloned().collect();
         for change in &changes {
             listeners.iter().for_each(|listener| listener(change));
+        }
+        if !left_alone.is_empty() {
+            let listeners: Vec<_> = lock(&self.shared.subscribers).of_left_alone.values().cloned().collect();
+            left_alone.iter().for_each(|key| listeners.iter().for_each(|listener| listener(key)));
         }
     }
 
@@ -484,7 +505,9 @@ trait Unsubscribe: Send + Sync {
 
 impl<K: Send + Sync> Unsubscribe for Shared<K> {
     fn unsubscribe(&self, id: u64) {
-        lock(&self.subscribers).listeners.remove(&id);
+        let mut subscribers = lock(&self.subscribers);
+        subscribers.listeners.remove(&id);
+        subscribers.of_left_alone.remove(&id);
     }
 }
 

@@ -75,6 +75,8 @@ pub(super) struct Store<K> {
     pub(super) unreadable: BTreeMap<ObjectKey, Unreadable>,
     /// Objects that are left to other controllers. Nobody here looks at them, but to say so.
     pub(super) left_alone: BTreeMap<ObjectKey, Arc<K>>,
+    /// Keys of such objects that changed since somebody asked.
+    pub(super) news_of_left_alone: BTreeSet<ObjectKey>,
     /// Set where there may be such objects.
     pub(super) managed_by: Option<ManagedBy<K>>,
     indexes: Vec<Index<K>>,
@@ -96,6 +98,7 @@ impl<K: Resource> Default for Store<K> {
             objects: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             left_alone: BTreeMap::new(),
+            news_of_left_alone: BTreeSet::new(),
             managed_by: None,
             indexes: vec![Index { by, keys: BTreeMap::new() }],
             listed: BTreeMap::new(),
@@ -170,6 +173,7 @@ impl<K: Resource> Store<K> {
         let object = match guarded.read() {
             Ok(object) if self.managed_by.is_some_and(|of| of(&object).is_some_and(is_another)) => {
                 let gone = self.remove(key.clone());
+                self.news_of_left_alone.insert(key.clone());
                 self.left_alone.insert(key, Arc::new(object));
                 return gone;
             }

@@ -1,23 +1,19 @@
 //! MultiKueue dispatches a MiniCluster: from the cluster in which it was written to one that runs it.
-//!
-//! Kueue makes no Workload of a MiniCluster, so the test does: as an integration would, with the pod template of the Job.
 
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tributary::api::labels::{KUEUE_QUEUE, condition};
 use tributary::api::minicluster::Phase;
+use tributary::api::workload::MULTIKUEUE;
 use tributary_sandbox::{ADMIN, Group, annotations};
 use tributary_tests::agentctl::document;
 use tributary_tests::eventually::eventually;
-use tributary_tests::scenario::{Place, interactive};
+use tributary_tests::scenario::interactive;
 
 use super::real::{self, Kueue};
 use super::{both, two_clusters};
-
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 /// A queue on the manager that hands its workloads on to west.
 async fn hand_on(manager: &Kueue, manager_secrets: Api<Secret>, worker: &str) {
@@ -34,27 +30,12 @@ async fn hand_on(manager: &Kueue, manager_secrets: Api<Secret>, worker: &str) {
     manager.change("ClusterQueue", "team", strategy).await;
 }
 
-/// The pod template that the agent gives the Job of a MiniCluster of this name, with the defaults of the API server.
-async fn template(place: &Place, name: &str, spec: &Value) -> (i32, Value) {
-    let mut suspended = spec.clone();
-    suspended["suspend"] = true.into();
-    place.create(name, suspended).await;
-    let job: Job = eventually("its Job is there", async || {
-        place.jobs().get_opt(name).await.map_err(|error| error.to_string())?.ok_or_else(|| "there is none".to_owned())
-    })
-    .await;
-    place.delete(name).await;
-    let spec = job.spec.unwrap();
-    (spec.parallelism.unwrap(), json!({"spec": spec.template.spec}))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn multikueue_runs_a_mini_cluster_in_another_cluster() {
     let Some(built) = real::find().await.unwrap() else { return };
     let federation = two_clusters().await;
     let group = Group::start(std::time::Duration::from_secs(2), None).unwrap();
     let [east, west] = both(&federation, "science").await;
-    let [_, drafts] = both(&federation, "drafts").await;
     let clusters = federation.clusters();
     let frameworks =
         json!({"multiKueue": {"externalFrameworks": [{"name": "MiniCluster.v1alpha2.flux-framework.org"}]}});
@@ -70,19 +51,9 @@ async fn multikueue_runs_a_mini_cluster_in_another_cluster() {
     let mut spec = interactive(2);
     spec["jobLabels"] = json!({KUEUE_QUEUE: "team"});
     spec["containers"][0]["resources"] = json!({"requests": {"cpu": 1, "memory": "64Mi"}});
-    let (count, template) = template(&drafts, "lake", &spec).await;
     spec["managedBy"] = MULTIKUEUE.into();
-    let lake = east.create("lake", spec).await;
-    let workload = json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "Workload",
-        "metadata": {"name": "lake", "ownerReferences": [{
-            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "lake", "uid": lake.uid(),
-            "controller": true}]},
-        "spec": {"queueName": "team", "podSets": [{"name": "main", "count": count, "template": template}]},
-    });
+    east.create("lake", spec).await;
     let workloads: Api<DynamicObject> = real::workloads(&east.client, "science");
-    workloads.patch("lake", &PatchParams::apply("tests"), &Patch::Apply(&workload)).await.unwrap();
 
     let logs = || format!("manager:\n{}\nworker:\n{}", manager.tail(), worker.tail());
     let runs = eventually("west runs it, and east says so", async || {
@@ -97,6 +68,24 @@ async fn multikueue_runs_a_mini_cluster_in_another_cluster() {
     let why = document(&clusters[0].kubeconfig(ADMIN).unwrap(), &["why", "-n", "science", "mc/lake"]).await.unwrap();
     assert_eq!(why["ready"], true, "{why:#}");
 
+    // Its queue in east is emptied: it ends in west, and begins there anew when the queue is open again.
+    let gone = there.uid();
+    let there = async |expected: bool| {
+        eventually(format!("west has it: {expected}"), async || {
+            let found = west.mini_clusters().get_opt("lake").await.map_err(|error| error.to_string())?;
+            let runs = found.filter(|found| found.uid() != gone && found.metadata.deletion_timestamp.is_none());
+            let left = west.mini_clusters().get_opt("lake").await.map_err(|error| error.to_string())?;
+            let so = if expected { runs.is_some() } else { left.is_none() };
+            if so { Ok(()) } else { Err(logs()) }
+        })
+        .await;
+    };
+    manager.change("ClusterQueue", "team", json!({"stopPolicy": "HoldAndDrain"})).await;
+    there(false).await;
+    manager.change("ClusterQueue", "team", json!({"stopPolicy": "None"})).await;
+    there(true).await;
+    west.running("lake").await;
+
     // Its lead ends well.
     west.annotate_pod("lake", 0, annotations::EXIT, "0").await;
     eventually("east says that it has ended", async || {
@@ -110,7 +99,7 @@ async fn multikueue_runs_a_mini_cluster_in_another_cluster() {
     })
     .await;
     eventually("its Workload has finished, and nothing is left in the worker", async || {
-        let workload = workloads.get("lake").await.map_err(|error| error.to_string())?;
+        let workload = workloads.get("minicluster-lake").await.map_err(|error| error.to_string())?;
         let conditions = workload.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let finished = conditions.iter().any(|one| one["type"] == "Finished" && one["status"] == "True");
         let left = west.mini_clusters().get_opt("lake").await.map_err(|error| error.to_string())?;

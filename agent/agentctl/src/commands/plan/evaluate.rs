@@ -152,7 +152,7 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
     }
     plan.problems.extend(managed(&object, existing.mini_cluster.as_ref()));
     if let Some(manager) = object.spec.left_to() {
-        plan.change = format!("is left to {manager} (spec.managedBy): the agent here makes nothing of it");
+        plan.change = format!("is left to {manager} (spec.managedBy): the agent here makes no brokers of it");
         return Draft { object, existing, rendered: None, plan };
     }
     let rendered = match render(&object, &context(&object, known)) {

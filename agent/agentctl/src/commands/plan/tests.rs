@@ -249,7 +249,7 @@ fn what_is_left_to_another_controller_is_not_planned_and_stays_with_it() {
     let left = of("kueue.x-k8s.io/multikueue", &known());
     assert_eq!(
         left.change,
-        "is left to kueue.x-k8s.io/multikueue (spec.managedBy): the agent here makes nothing of it"
+        "is left to kueue.x-k8s.io/multikueue (spec.managedBy): the agent here makes no brokers of it"
     );
     assert!(left.clusters.is_empty() && left.recipients.is_empty() && left.problems.is_empty(), "{left:?}");
     let ours = of(tributary::api::minicluster::MANAGER, &known());

@@ -143,8 +143,8 @@ async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Fou
     );
     let unseen = &mut found.unseen;
     found.job = seen(unseen, "the Job", job).flatten();
-    if let Some(job) = &found.job {
-        let workload = kueue::workload(client, namespace, job).await.map_err(|error| {
+    if let Some(uid) = kueue::waiting(found.mini_cluster.as_ref(), found.job.as_ref()) {
+        let workload = kueue::workload(client, namespace, &uid).await.map_err(|error| {
             Failure::new(format!("failed to read Workloads in {namespace}"))
                 .because(error)
                 .hint("may you read them? `kubectl auth can-i list workloads.kueue.x-k8s.io`")

@@ -1,7 +1,7 @@
-//! What Kueue says of a Job that it holds back: by the Workload that it makes of the Job.
+//! What Kueue says of a Job that it holds back, or of a MiniCluster that MultiKueue runs in another cluster: by the Workload of
+//! that.
 //!
-//! It is read with the rights of whoever asks, and only of a Job that is suspended and names a queue. The agent itself knows
-//! nothing of Kueue.
+//! It is read with the rights of whoever asks, and only of a Job that is suspended and names a queue, or of such a MiniCluster.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -10,6 +10,8 @@ use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
 use tributary::api::labels::{KUEUE, KUEUE_QUEUE};
+use tributary::api::minicluster::MiniCluster;
+use tributary::api::workload::MULTIKUEUE;
 use tributary::cluster::caches::controller_uid;
 use tributary::cluster::conditions::find;
 
@@ -31,9 +33,15 @@ pub(super) fn queue(job: &Job) -> Option<&str> {
     job.metadata.labels.as_ref()?.get(KUEUE_QUEUE).filter(|_| suspended).map(String::as_str)
 }
 
-/// The Workload of a Job that waits; `None`: there is none, or no Kueue.
-pub(super) async fn workload(client: &Client, namespace: &str, job: &Job) -> kube::Result<Option<Workload>> {
-    let Some(uid) = job.metadata.uid.as_deref().filter(|_| queue(job).is_some()) else { return Ok(None) };
+/// UID of what waits for Kueue: of a Job that does, or of a MiniCluster that MultiKueue runs in another cluster.
+pub(super) fn waiting(mini_cluster: Option<&MiniCluster>, job: Option<&Job>) -> Option<String> {
+    let dispatched = mini_cluster.filter(|object| object.spec.left_to() == Some(MULTIKUEUE));
+    let job = job.filter(|job| queue(job).is_some());
+    dispatched.and_then(ResourceExt::uid).or_else(|| job?.uid())
+}
+
+/// The Workload of what has this UID; `None`: there is none, or no Kueue.
+pub(super) async fn workload(client: &Client, namespace: &str, uid: &str) -> kube::Result<Option<Workload>> {
     for version in VERSIONS {
         let kind = GroupVersionKind::gvk(KUEUE.trim_end_matches('/'), version, "Workload");
         let kind = ApiResource::from_gvk_with_plural(&kind, "workloads");
@@ -43,8 +51,8 @@ pub(super) async fn workload(client: &Client, namespace: &str, job: &Job) -> kub
             Err(kube::Error::Api(status)) if status.is_not_found() => continue,
             Err(error) => return Err(error),
         };
-        let of_job = all.items.into_iter().find(|workload| controller_uid(workload) == Some(uid));
-        return Ok(of_job.map(|workload| Workload {
+        let of_it = all.items.into_iter().find(|workload| controller_uid(workload) == Some(uid));
+        return Ok(of_it.map(|workload| Workload {
             name: workload.name_any(),
             conditions: serde_json::from_value(workload.data["status"]["conditions"].clone()).unwrap_or_default(),
         }));
@@ -62,6 +70,15 @@ pub(super) fn waits(queue: &str, workload: Option<&Workload>, namespace: &str) -
         );
         return Verdict::unmet("JobQueued", cause, hint);
     };
+    let cause = format!("its Job waits in queue {queue} of Kueue: {}", said(conditions));
+    let hint = format!(
+        "the ClusterQueue decides: `kubectl describe workloads.kueue.x-k8s.io {name} --namespace {namespace}` says more"
+    );
+    Verdict::unmet("JobQueued", cause, hint)
+}
+
+/// What Kueue says of something that waits.
+pub(super) fn said(conditions: &[Condition]) -> String {
     // What took its place away comes first, then what keeps it from getting one.
     let evicted = find(conditions, "Evicted").filter(|said| said.status == "True").map(|said| ("evicted", said));
     let reserved = find(conditions, "QuotaReserved").filter(|said| said.status == "False");
@@ -73,12 +90,7 @@ pub(super) fn waits(queue: &str, workload: Option<&Workload>, namespace: &str) -
         .filter(|(_, said)| !said.message.is_empty())
         .map(|(what, said)| format!("{what}: {}", said.message))
         .collect();
-    let said = if said.is_empty() { "it has said nothing yet".to_owned() } else { said.join("; ") };
-    let cause = format!("its Job waits in queue {queue} of Kueue: {said}");
-    let hint = format!(
-        "the ClusterQueue decides: `kubectl describe workloads.kueue.x-k8s.io {name} --namespace {namespace}` says more"
-    );
-    Verdict::unmet("JobQueued", cause, hint)
+    if said.is_empty() { "it has said nothing yet".to_owned() } else { said.join("; ") }
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::condition::{ADMITTED, BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
-use tributary::api::labels::reason;
+use tributary::api::labels::{KUEUE_QUEUE, reason};
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::names;
+use tributary::api::workload::MULTIKUEUE;
 use tributary::bursting::root::plan;
 use tributary::cluster::conditions;
 
@@ -14,9 +15,6 @@ use super::{Found, burst, kueue, pods};
 use crate::explain::{Condition, Explanation, Step, Unmet, Verdict, walk};
 use crate::hints::{self, Object};
 use crate::output::counted;
-
-/// The name of Kueue's dispatcher in `managedBy`.
-const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
 /// What it takes until a MiniCluster and its bursts are ready, in the order in which it comes about.
 const CONDITIONS: [Condition<Found>; 18] = [
@@ -247,19 +245,30 @@ fn managed(found: &Found) -> Verdict {
         phase => {
             let (namespace, name) = key(found);
             let says = phase.map_or_else(|| "has said nothing".to_owned(), |phase| format!("says {phase:?}"));
-            let cause =
-                format!("it is left to {manager} (spec.managedBy), which {says}; the agent here makes nothing of it");
-            let hint = match manager {
-                MULTIKUEUE => format!(
-                    "what it waits for is said by the Workload that it owns: `kubectl describe workloads.kueue.x-k8s.io \
-                     --namespace {namespace}`, and by `agentctl why {name}` in the cluster that runs it; without a Workload, \
-                     nobody dispatches it"
-                ),
-                _ => format!(
+            let cause = format!(
+                "it is left to {manager} (spec.managedBy), which {says}; the agent here makes no brokers of it"
+            );
+            if manager != MULTIKUEUE {
+                let hint = format!(
                     "what it waits for is said by {manager}; for the agent to run it, make it again without spec.managedBy"
-                ),
+                );
+                return Verdict::unmet("LeftAlone", cause, hint);
+            }
+            let Some(kueue::Workload { name: workload, conditions }) = &found.workload else {
+                let warning = pods::last_event(&found.events, "MiniCluster", &name, &["NoWorkload"]);
+                let why = warning.map_or_else(
+                    || format!("it has no Workload: does it name a queue of Kueue (label {KUEUE_QUEUE})?"),
+                    |warning| warning.to_owned(),
+                );
+                let hint = "without a Workload, MultiKueue runs it nowhere: the agent makes one of a MiniCluster that names a \
+                    LocalQueue, by that label or in spec.jobLabels";
+                return Verdict::unmet("LeftAlone", format!("{cause}; {why}"), hint);
             };
-            Verdict::unmet("LeftAlone", cause, hint)
+            let hint = format!(
+                "`kubectl describe workloads.kueue.x-k8s.io {workload} --namespace {namespace}` says more, and so does \
+                 `agentctl why {name}` in the cluster that runs it"
+            );
+            Verdict::unmet("LeftAlone", format!("{cause}; its Workload {workload}: {}", kueue::said(conditions)), hint)
         }
     }
 }

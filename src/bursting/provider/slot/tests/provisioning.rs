@@ -244,3 +244,27 @@ fn what_was_known_of_the_request_of_another_burst_is_forgotten() {
     let step = at(&mut world, 1);
     assert_eq!((done(&step), brokers(&step)), (vec![&Change::LookRequest], None));
 }
+
+#[test]
+fn a_pod_that_is_made_later_waits_like_any_other() {
+    let mut world = asking();
+    says(&mut world, 1, provisioned());
+    made(&mut world, 2);
+    world.pods.iter_mut().for_each(|pod| pod.consumes = true);
+    let unbooked = |step: &SlotStep| {
+        step.changes.iter().find_map(|change| match change {
+            Change::Unbook { pods } => Some(pods.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(unbooked(&at(&mut world, 1)), None, "its nodes are about to come");
+    made(&mut world, 3);
+    at(&mut world, 2);
+    assert!(recorded(&world).times.unwrap().scheduled.is_some());
+    made(&mut world, 2);
+    world.pods.iter_mut().for_each(|pod| pod.consumes = true);
+    let last = world.pods.last().unwrap().name.clone();
+    assert_eq!(unbooked(&at(&mut world, 3)), Some(vec![last]), "nobody adds nodes for it as it is");
+    world.pods.last_mut().unwrap().consumes = false;
+    assert_eq!(unbooked(&at(&mut world, 4)), None);
+}

@@ -88,7 +88,22 @@ fn what_is_left_to_another_controller_says_to_whom() {
             .starts_with("LeftAlone: it is left to kueue.x-k8s.io/multikueue (spec.managedBy), which has said nothing"),
         "{waits}"
     );
-    assert!(waits.contains("kubectl describe workloads.kueue.x-k8s.io --namespace flux"), "{waits}");
+    assert!(waits.contains("it has no Workload: does it name a queue of Kueue"), "{waits}");
+    let mut found = at(root(json!([]), json!({"managedBy": "kueue.x-k8s.io/multikueue"})));
+    found.events = vec![event("MiniCluster", "lake", "NoWorkload", "no Workload is made of it: no Kueue")];
+    let refused = says(&mini_cluster::explain(&found));
+    assert!(
+        refused.contains("the agent here makes no brokers of it; no Workload is made of it: no Kueue;"),
+        "{refused}"
+    );
+    let reserved = of(said("QuotaReserved", "False", "Pending", "couldn't assign flavors"));
+    found.workload = Some(kueue::Workload { name: "minicluster-lake".into(), conditions: vec![reserved] });
+    let queued = says(&mini_cluster::explain(&found));
+    assert!(queued.contains("its Workload minicluster-lake: waits: couldn't assign flavors;"), "{queued}");
+    assert!(
+        queued.contains("`kubectl describe workloads.kueue.x-k8s.io minicluster-lake --namespace flux`"),
+        "{queued}"
+    );
     let other = says(&left("other.org/controller", json!({"phase": "Failed", "incarnation": "elsewhere"})));
     assert!(other.contains("which says Failed") && other.contains("said by other.org/controller"), "{other}");
     let runs = left("kueue.x-k8s.io/multikueue", json!({"phase": "Running", "incarnation": "elsewhere"}));

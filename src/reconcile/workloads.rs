@@ -1,0 +1,381 @@
+//! The Workloads of MiniClusters that MultiKueue runs in another cluster (`managedBy: kueue.x-k8s.io/multikueue`).
+//!
+//! Kueue makes Workloads of the kinds that it knows, and expects a controller to do it for each other kind: this one. A
+//! Workload has the pods of the Job that an agent makes of the MiniCluster. MultiKueue copies it to another cluster, and,
+//! where it is admitted, the MiniCluster as well; the agent there makes the Job. Nothing else is made of such a MiniCluster
+//! here, and its status is what MultiKueue copies back.
+//!
+//! Nobody watches Workloads: a cluster need not serve that kind. One is looked at by its name when its MiniCluster changes, and
+//! from time to time, since a Workload that Kueue evicts keeps its room until this controller gives that back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::GroupVersionKind;
+use kube::discovery::ApiResource;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tributary_api::labels::{self, KUEUE_QUEUE};
+use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_api::names;
+use tributary_api::workload::{
+    MULTIKUEUE, OF_JOB, PRIORITY_CLASS, PodSet, PriorityClassRef, Workload, WorkloadSpec, condition,
+};
+use tributary_clock::SharedClock;
+use tributary_cluster::caches::{Cache, Subscription, controller_uid};
+use tributary_cluster::client::Clients;
+use tributary_cluster::conditions::{self, Statement, find};
+use tributary_cluster::engine::{self, Controller, Observed, nothing};
+use tributary_cluster::error::{absence, chain};
+use tributary_cluster::events::{Events, Notice};
+use tributary_cluster::sweep::{self, Doomed};
+use tributary_cluster::worker::{Outcome, Queue};
+use tributary_cluster::{ObjectKey, RequestError};
+use tributary_render::{Context, digest_of, render};
+
+/// Between two looks at a Workload.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Between two tries after a refusal that only a person can mend.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// Makes them.
+pub(super) struct Workloads {
+    mini_clusters: Cache<MiniCluster>,
+    clients: Clients,
+    events: Events,
+    settings: Context,
+    clock: SharedClock,
+    queue: Queue<ObjectKey>,
+    /// What was said of each last.
+    told: Mutex<BTreeMap<ObjectKey, String>>,
+}
+
+/// A MiniCluster, and its Workload.
+pub(super) struct View {
+    object: Arc<MiniCluster>,
+    wanted: Result<Option<Wanted>, String>,
+    found: Option<Workload>,
+}
+
+/// What its Workload is to be: the Job as it is rendered, its queue, and a digest of all that.
+#[derive(Clone, PartialEq, Debug)]
+struct Wanted {
+    job: Job,
+    queue: String,
+    revision: String,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Decision {
+    /// Make one.
+    Make,
+    /// Delete it: it is of another spec.
+    Delete(Doomed),
+    /// Give its room back: it is evicted, and nothing of it is here that would have to end.
+    GiveBack,
+    /// It is as it should be.
+    Nothing,
+    /// There is nothing to do until the MiniCluster changes.
+    Done,
+    /// Say this.
+    Say(String),
+}
+
+impl Workloads {
+    /// With what feeds its queue.
+    pub(super) fn new(
+        clients: &Clients,
+        mini_clusters: Cache<MiniCluster>,
+        events: Events,
+        settings: Context,
+        clock: SharedClock,
+    ) -> (Self, Subscription) {
+        let queue = Queue::new(clock.clone());
+        let subscription = mini_clusters.feed_left_alone(&queue);
+        let (clients, told) = (clients.clone(), Mutex::default());
+        (Self { mini_clusters, clients, events, settings, clock, queue, told }, subscription)
+    }
+
+    /// Makes them until `stop`: in the leader's scope.
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        for object in self.mini_clusters.left_alone() {
+            self.queue.mark(ObjectKey::of(&*object));
+        }
+        engine::run(self, stop).await;
+    }
+
+    fn api(&self, client: &kube::Client, key: &ObjectKey) -> Api<Workload> {
+        Api::namespaced(client.clone(), key.namespace.as_deref().unwrap_or_default())
+    }
+
+    /// Makes the Workload, unless somebody else has made one of this MiniCluster.
+    async fn make(&self, key: &ObjectKey, object: &MiniCluster, wanted: Wanted) -> Result<(), RequestError> {
+        let uid = object.uid().unwrap_or_default();
+        let all = self.api(&self.clients.reader, key).list_metadata(&ListParams::default()).await;
+        let all = all.map_err(|error| RequestError::new("list", "Workloads", error))?;
+        if all.items.iter().any(|workload| controller_uid(workload) == Some(uid.as_str())) {
+            return Ok(());
+        }
+        let template = self.defaulted(key, &wanted.job).await?;
+        let labels = wanted.job.metadata.labels.clone().unwrap_or_default();
+        let class = labels.get(PRIORITY_CLASS).map(String::as_str);
+        let (priority, priority_class_ref) = self.priority(class, &template).await?;
+        let spec = WorkloadSpec {
+            queue_name: wanted.queue,
+            pod_sets: vec![PodSet {
+                name: "main".to_owned(),
+                count: wanted.job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1),
+                template,
+            }],
+            priority: Some(priority),
+            priority_class_ref,
+        };
+        let mut workload = Workload::new(&names::workload(&key.name), spec);
+        workload.metadata.namespace.clone_from(&key.namespace);
+        workload.metadata.owner_references = object.controller_owner_ref(&()).map(|owner| vec![owner]);
+        workload.labels_mut().insert(OF_JOB.to_owned(), uid);
+        workload.labels_mut().insert(labels::kubernetes::MANAGED_BY.to_owned(), labels::TRIBUTARY.to_owned());
+        workload.annotations_mut().insert(labels::REVISION.to_owned(), wanted.revision);
+        let made = self.api(&self.clients.writer, key).create(&PostParams::default(), &workload).await;
+        made.map_err(|error| RequestError::new("create", format!("Workload {}", ObjectKey::of(&workload)), error))?;
+        Ok(())
+    }
+
+    /// The pods of a Job with all that the API server fills in: Kueue compares them with those of the Job that runs.
+    async fn defaulted(&self, key: &ObjectKey, job: &Job) -> Result<PodTemplateSpec, RequestError> {
+        let template = job.spec.clone().unwrap_or_default().template;
+        let mut tried = job.clone();
+        // The name may be taken, and the queue is not asked.
+        (tried.metadata.name, tried.metadata.generate_name) = (None, Some(format!("{}-", key.name)));
+        tried.metadata.labels = None;
+        let jobs: Api<Job> = Api::namespaced(self.clients.writer.clone(), key.namespace.as_deref().unwrap_or_default());
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let answer = jobs.create(&params, &tried).await;
+        let answer = answer.map_err(|error| RequestError::new("check", format!("Job {key}"), error))?;
+        // But for the labels by which that Job would find its pods.
+        let spec = answer.spec.and_then(|spec| spec.template.spec);
+        Ok(PodTemplateSpec { spec, ..template })
+    }
+
+    /// As Kueue finds the priority of a Job.
+    async fn priority(
+        &self,
+        class: Option<&str>,
+        template: &PodTemplateSpec,
+    ) -> Result<(i32, Option<PriorityClassRef>), RequestError> {
+        let named = |group: &str, kind: &str, name: &str| {
+            Some(PriorityClassRef { group: group.to_owned(), kind: kind.to_owned(), name: name.to_owned() })
+        };
+        if let Some(class) = class {
+            const KIND: &str = "WorkloadPriorityClass";
+            let kind = GroupVersionKind::gvk(&Workload::group(&()), &Workload::version(&()), KIND);
+            let kind = ApiResource::from_gvk_with_plural(&kind, "workloadpriorityclasses");
+            let classes: Api<DynamicObject> = Api::all_with(self.clients.reader.clone(), &kind);
+            let found = classes.get(class).await;
+            let found = found.map_err(|error| RequestError::new("read", format!("{KIND} {class}"), error))?;
+            let value = found.data["value"].as_i64().and_then(|value| i32::try_from(value).ok());
+            return Ok((value.unwrap_or(0), named(&Workload::group(&()), KIND, class)));
+        }
+        let class = template.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref());
+        let Some(class) = class.filter(|class| !class.is_empty()) else { return Ok((0, None)) };
+        let found = Api::<PriorityClass>::all(self.clients.reader.clone()).get(class).await;
+        let found = found.map_err(|error| RequestError::new("read", format!("PriorityClass {class}"), error))?;
+        Ok((found.value, named("scheduling.k8s.io", "PriorityClass", class)))
+    }
+
+    /// Takes the reservation back, as Kueue's own integrations do once nothing of a Job runs any more.
+    async fn give_back(&self, key: &ObjectKey, found: &Workload) -> Result<(), RequestError> {
+        let conditions = waiting_again(found, self.clock.wall());
+        // Of this very version: Kueue writes to it as well.
+        let patch = json!({
+            "metadata": {"resourceVersion": found.resource_version(), "uid": found.uid()},
+            "status": {"admission": null, "conditions": conditions},
+        });
+        let name = found.name_any();
+        let answer = self
+            .api(&self.clients.writer, key)
+            .patch_status(&name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        match answer.map_err(|error| RequestError::new("change", format!("Workload {}", ObjectKey::of(found)), error)) {
+            Err(error) if !error.cause().is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says it as an event, unless it was said before.
+    async fn say(&self, key: &ObjectKey, object: &MiniCluster, sentence: String) {
+        {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.insert(key.clone(), sentence.clone()).as_ref() == Some(&sentence) {
+                return;
+            }
+        }
+        self.events.publish(object, Notice::warning("Dispatch", "NoWorkload", sentence)).await;
+    }
+
+    fn said_nothing(&self, key: &ObjectKey) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}
+
+impl Controller for Workloads {
+    type Key = ObjectKey;
+    type Line = ();
+    type View = View;
+    type Step = Decision;
+    type Error = RequestError;
+
+    const NAME: &'static str = "workload";
+    const CONCURRENCY: usize = 4;
+
+    fn queue(&self) -> &Queue<ObjectKey> {
+        &self.queue
+    }
+
+    async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, RequestError> {
+        let object = self.mini_clusters.left_alone_of(key).filter(|object| is_dispatched(object));
+        let Some(object) = object else {
+            self.said_nothing(key);
+            return Ok(nothing());
+        };
+        let wanted = wanted(&object, &self.settings);
+        if let Ok(None) = wanted {
+            return Ok(nothing());
+        }
+        let name = names::workload(&key.name);
+        let found = absence(self.api(&self.clients.reader, key).get(&name).await, &name);
+        let found = found.map_err(|error| RequestError::new("read", format!("Workload {name}"), error));
+        let found = match found {
+            Ok(found) => found,
+            Err(error) if error.cause().is_transient() => return Err(error),
+            Err(error) => {
+                self.say(key, &object, unserved(&error)).await;
+                return Ok(Observed::Break(Outcome::After(REFUSED)));
+            }
+        };
+        Ok(Observed::Continue(View { object, wanted, found }))
+    }
+
+    fn step(&self, _: &ObjectKey, view: &View) -> Decision {
+        decide(view)
+    }
+
+    async fn apply(&self, key: &ObjectKey, view: View, decision: Decision) -> Result<Outcome, RequestError> {
+        let View { object, wanted, found } = view;
+        let outcome = match (decision, wanted, found) {
+            (Decision::Make, Ok(Some(wanted)), _) => self.make(key, &object, wanted).await,
+            (Decision::Delete(doomed), ..) => {
+                let writer = &self.clients.writer;
+                sweep::delete::<Workload>(writer, &doomed, PropagationPolicy::Background).await?;
+                // Another one is made once it is gone.
+                return Ok(Outcome::After(Duration::from_secs(1)));
+            }
+            (Decision::GiveBack, _, Some(found)) => self.give_back(key, &found).await,
+            (Decision::Say(sentence), ..) => {
+                self.say(key, &object, sentence).await;
+                return Ok(Outcome::After(REFUSED));
+            }
+            (Decision::Done, ..) => return Ok(Outcome::Done),
+            _ => Ok(()),
+        };
+        match outcome {
+            Ok(()) => {
+                self.said_nothing(key);
+                Ok(Outcome::After(LOOK_AGAIN))
+            }
+            Err(error) if error.cause().is_transient() => Err(error),
+            Err(error) => {
+                self.say(key, &object, chain(&error)).await;
+                Ok(Outcome::After(REFUSED))
+            }
+        }
+    }
+}
+
+/// Whether MultiKueue has to run it still.
+fn is_dispatched(object: &MiniCluster) -> bool {
+    let status = object.status.as_ref();
+    let over = status.is_some_and(|status| matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)));
+    object.spec.managed_by.as_deref() == Some(MULTIKUEUE) && object.metadata.deletion_timestamp.is_none() && !over
+}
+
+/// What the Workload of a MiniCluster is to be; nothing, if it names no queue.
+fn wanted(object: &MiniCluster, settings: &Context) -> Result<Option<Wanted>, String> {
+    let rendered = render(object, settings).map_err(|problems| problems.to_string())?;
+    let job = rendered.job;
+    let labels = job.metadata.labels.clone().unwrap_or_default();
+    let Some(queue) = labels.get(KUEUE_QUEUE).filter(|queue| !queue.is_empty()).cloned() else { return Ok(None) };
+    let spec = job.spec.as_ref();
+    let of =
+        json!([spec.map(|spec| &spec.template), spec.map(|spec| spec.parallelism), queue, labels.get(PRIORITY_CLASS)]);
+    let revision = digest_of(of.to_string().as_bytes());
+    Ok(Some(Wanted { job, queue, revision }))
+}
+
+fn decide(View { object, wanted, found }: &View) -> Decision {
+    let wanted = match wanted {
+        Ok(Some(wanted)) => wanted,
+        Ok(None) => return Decision::Done,
+        Err(problems) => return Decision::Say(format!("no Workload is made of it: {problems}")),
+    };
+    let Some(found) = found else { return Decision::Make };
+    if controller_uid(found) != object.uid().as_deref() {
+        return Decision::Say(format!(
+            "Workload {} is there already and is not of this MiniCluster; delete it, or choose another name",
+            ObjectKey::of(found)
+        ));
+    }
+    let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let holds = |type_| find(conditions, type_).is_some_and(|said| said.status == "True");
+    if holds(condition::FINISHED) {
+        return Decision::Done;
+    }
+    if found.annotations().get(labels::REVISION) != Some(&wanted.revision) {
+        let there = found.metadata.deletion_timestamp.is_none();
+        return Doomed::of(found).filter(|_| there).map_or(Decision::Nothing, Decision::Delete);
+    }
+    match holds(condition::EVICTED) && holds(condition::QUOTA_RESERVED) {
+        true => Decision::GiveBack,
+        false => Decision::Nothing,
+    }
+}
+
+/// The conditions of an evicted Workload that has no room any more.
+fn waiting_again(found: &Workload, now: Timestamp) -> Vec<Condition> {
+    let before = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let (reason, message) = find(before, condition::EVICTED)
+        .map(|evicted| (evicted.reason.clone(), evicted.message.clone()))
+        .unwrap_or_default();
+    // Who was evicted for another reason is put back into the line by what evicted it.
+    let again = ["Preempted", "NodeFailures"].contains(&reason.as_str());
+    let requeued = Statement { status: Some(again), ..Statement::holds(condition::REQUEUED, reason, message.clone()) };
+    let statements = [
+        Statement::fails(condition::QUOTA_RESERVED, "Pending", message),
+        Statement::fails(condition::ADMITTED, "NoReservation", "The workload has no reservation"),
+        requeued,
+    ];
+    conditions::merged(before, statements, found.metadata.generation, now)
+}
+
+fn unserved(error: &RequestError) -> String {
+    match error.cause() {
+        cause if cause.is_not_found() => format!(
+            "no Workload is made of it: this cluster does not serve Workloads ({}); install Kueue, 0.15 or newer",
+            Workload::api_version(&())
+        ),
+        _ => format!("no Workload is made of it: {}", chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use serde_json::Value;
+
+use super::*;
+
+fn lake(more: Value) -> MiniCluster {
+    let mut spec = json!({"size": 2, "managedBy": MULTIKUEUE, "jobLabels": {KUEUE_QUEUE: "team"},
+        "containers": [{"image": "i", "command": "hostname"}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut object = MiniCluster::new("lake", serde_json::from_value(spec).unwrap());
+    (object.metadata.uid, object.metadata.namespace) = (Some("u-1".into()), Some("science".into()));
+    object
+}
+
+fn of(object: &MiniCluster) -> Result<Option<Wanted>, String> {
+    wanted(object, &Context::default())
+}
+
+/// A Workload of the MiniCluster as it is, with these conditions: type, status, reason.
+fn found(object: &MiniCluster, said: &[(&str, &str, &str)]) -> Workload {
+    let mut workload = Workload::new("minicluster-lake", WorkloadSpec::default());
+    let owner = OwnerReference { uid: object.uid().unwrap(), controller: Some(true), ..OwnerReference::default() };
+    workload.metadata.owner_references = Some(vec![owner]);
+    workload.metadata.uid = Some("w-1".into());
+    workload.metadata.namespace = Some("science".into());
+    let revision = of(object).ok().flatten().map(|wanted| wanted.revision);
+    workload.annotations_mut().extend(revision.map(|revision| (labels::REVISION.to_owned(), revision)));
+    let conditions = said.iter().map(|(type_, status, reason)| Condition {
+        type_: (*type_).into(),
+        status: (*status).into(),
+        reason: (*reason).into(),
+        message: format!("{type_} is {status}"),
+        last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+        observed_generation: None,
+    });
+    workload.status = Some(tributary_api::workload::WorkloadStatus { conditions: conditions.collect() });
+    workload
+}
+
+fn decided(object: MiniCluster, found: Option<Workload>) -> Decision {
+    decide(&View { wanted: of(&object), object: Arc::new(object), found })
+}
+
+const RESERVED: (&str, &str, &str) = (condition::QUOTA_RESERVED, "True", "QuotaReserved");
+
+#[test]
+fn one_is_made_kept_and_given_back() {
+    let object = || lake(json!({}));
+    let with = |said: &[_]| decided(object(), Some(found(&object(), said)));
+    assert_eq!(decided(object(), None), Decision::Make);
+    assert_eq!(with(&[]), Decision::Nothing);
+    assert_eq!(with(&[RESERVED, (condition::ADMITTED, "True", "Admitted")]), Decision::Nothing, "it runs");
+    assert_eq!(with(&[RESERVED, (condition::EVICTED, "True", "Preempted")]), Decision::GiveBack);
+    assert_eq!(with(&[(condition::EVICTED, "True", "Preempted")]), Decision::Nothing, "it was given back");
+    assert_eq!(with(&[RESERVED, (condition::EVICTED, "False", "Preempted")]), Decision::Nothing);
+    assert_eq!(
+        with(&[RESERVED, (condition::EVICTED, "True", "Preempted"), (condition::FINISHED, "True", "Succeeded")]),
+        Decision::Done
+    );
+    assert_eq!(decided(lake(json!({"jobLabels": {}})), None), Decision::Done, "it names no queue");
+    let Decision::Say(refused) = decided(lake(json!({"size": 0})), None) else { panic!("it cannot be made") };
+    assert!(refused.starts_with("no Workload is made of it: spec.size"), "{refused}");
+}
+
+/// The danger: what somebody else made of a MiniCluster, or of something else, is deleted.
+#[test]
+fn a_workload_of_another_spec_is_made_anew_and_one_of_somebody_else_stays() {
+    let before = found(&lake(json!({})), &[RESERVED]);
+    let doomed = Decision::Delete(Doomed::of(&before).unwrap());
+    for more in [
+        json!({"size": 3}),
+        json!({"jobLabels": {KUEUE_QUEUE: "other"}}),
+        json!({"jobLabels": {KUEUE_QUEUE: "team", PRIORITY_CLASS: "high"}}),
+        json!({"containers": [{"image": "j", "command": "hostname"}]}),
+    ] {
+        assert_eq!(decided(lake(more.clone()), Some(before.clone())), doomed, "{more}");
+    }
+    let mut goes = before.clone();
+    goes.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    assert_eq!(decided(lake(json!({"size": 3})), Some(goes)), Decision::Nothing, "it is on its way");
+    let mut theirs = before;
+    theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
+    for object in [lake(json!({})), lake(json!({"size": 3}))] {
+        let Decision::Say(said) = decided(object, Some(theirs.clone())) else { panic!("it is touched") };
+        assert!(said.starts_with("Workload science/minicluster-lake is there already"), "{said}");
+    }
+}
+
+#[test]
+fn only_what_multikueue_has_to_run_still_gets_one() {
+    let with = |phase: Option<Phase>| {
+        let mut object = lake(json!({}));
+        object.status.get_or_insert_default().phase = phase;
+        is_dispatched(&object)
+    };
+    assert!(with(None) && with(Some(Phase::Running)) && with(Some(Phase::Suspended)));
+    assert!(!with(Some(Phase::Succeeded)) && !with(Some(Phase::Failed)));
+    assert!(!is_dispatched(&lake(json!({"managedBy": "example.org/other"}))));
+    let mut goes = lake(json!({}));
+    goes.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    assert!(!is_dispatched(&goes));
+}
+
+#[test]
+fn what_is_evicted_waits_again_without_room() {
+    let said = |reason: &str| {
+        let all = [
+            RESERVED,
+            (condition::ADMITTED, "True", "Admitted"),
+            (condition::EVICTED, "True", reason),
+            ("Own", "True", "X"),
+        ];
+        let now = jiff::Timestamp::from_second(1_000_000).unwrap();
+        let after = waiting_again(&found(&lake(json!({})), &all), now);
+        let moved = after.iter().filter(|one| one.last_transition_time.0 == now).count();
+        let said = after.into_iter().map(|one| format!("{} {} {}", one.type_, one.status, one.reason));
+        (said.collect::<Vec<_>>(), moved)
+    };
+    let expected = |requeued: &str, reason: &str| {
+        [
+            "Admitted False NoReservation".to_owned(),
+            format!("Evicted True {reason}"),
+            "Own True X".to_owned(),
+            "QuotaReserved False Pending".to_owned(),
+            format!("Requeued {requeued} {reason}"),
+        ]
+    };
+    assert_eq!(said("Preempted"), (expected("True", "Preempted").to_vec(), 3));
+    assert_eq!(said("AdmissionCheck"), (expected("False", "AdmissionCheck").to_vec(), 3));
+}
