@@ -1,6 +1,7 @@
 //! Which part of a MiniCluster is named, and in which order.
 
 use super::*;
+use crate::commands::why::kueue;
 
 /// The danger: the second burst that fails is never named, and 3 of 5 brokers are called ready.
 #[test]
