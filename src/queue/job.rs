@@ -621,7 +621,8 @@ mod tests {
     }
 
     fn terms() -> Terms<'static> {
-        static NEVER: Overflow = Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None };
+        static NEVER: Overflow =
+            Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None, prefer: Vec::new() };
         static SENDER: LazyLock<Sender> = LazyLock::new(sender);
         Terms { longest: None, overflow: &NEVER, sender: &SENDER }
     }
