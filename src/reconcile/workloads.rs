@@ -30,6 +30,7 @@ use tributary_api::workload::{
     MULTIKUEUE, OF_JOB, PRIORITY_CLASS, PodSet, PriorityClassRef, Workload, WorkloadSpec, condition,
 };
 use tributary_clock::SharedClock;
+use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_uid};
 use tributary_cluster::client::Clients;
 use tributary_cluster::conditions::{self, Statement, find};
@@ -51,6 +52,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 pub(super) struct Workloads {
     mini_clusters: Cache<MiniCluster>,
     clients: Clients,
+    applier: Applier,
     events: Events,
     settings: Context,
     clock: SharedClock,
@@ -102,8 +104,9 @@ impl Workloads {
     ) -> (Self, Subscription) {
         let queue = Queue::new(clock.clone());
         let subscription = mini_clusters.feed_left_alone(&queue);
+        let applier = Applier::new(clients.writer.clone(), labels::manager::MINICLUSTER);
         let (clients, told) = (clients.clone(), Mutex::default());
-        (Self { mini_clusters, clients, events, settings, clock, queue, told }, subscription)
+        (Self { mini_clusters, clients, applier, events, settings, clock, queue, told }, subscription)
     }
 
     /// Makes them until `stop`: in the leader's scope.
@@ -144,10 +147,8 @@ impl Workloads {
         workload.metadata.namespace.clone_from(&key.namespace);
         workload.metadata.owner_references = object.controller_owner_ref(&()).map(|owner| vec![owner]);
         workload.labels_mut().insert(OF_JOB.to_owned(), uid);
-        workload.labels_mut().insert(labels::kubernetes::MANAGED_BY.to_owned(), labels::TRIBUTARY.to_owned());
         workload.annotations_mut().insert(labels::REVISION.to_owned(), wanted.revision);
-        let made = self.api(&self.clients.writer, key).create(&PostParams::default(), &workload).await;
-        made.map_err(|error| RequestError::new("create", format!("Workload {}", ObjectKey::of(&workload)), error))?;
+        self.applier.own_once(&workload).await?;
         Ok(())
     }
 

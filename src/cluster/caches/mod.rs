@@ -73,10 +73,11 @@ struct Subscribers<K> {
     next: u64,
     listeners: BTreeMap<u64, Listener<K>>,
     /// Of objects that are left to other controllers: their keys.
-    of_left_alone: BTreeMap<u64, Arc<dyn Fn(&ObjectKey) + Send + Sync>>,
+    of_left_alone: BTreeMap<u64, KeyListener>,
 }
 
 type Listener<K> = Arc<dyn Fn(&Change<K>) + Send + Sync>;
+type KeyListener = Arc<dyn Fn(&ObjectKey) + Send + Sync>;
 
 /// The objects of a cache by something that they say. Cloning shares them.
 pub struct Indexed<K> {
