@@ -57,10 +57,11 @@ impl std::fmt::Debug for Workload {
     }
 }
 
-const CONTROLLERS: [&str; 10] = [
+const CONTROLLERS: [&str; 11] = [
     "minicluster",
     "pod index",
     "left volume",
+    "workload",
     "queue",
     "burst",
     "hosted burst",

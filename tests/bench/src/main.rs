@@ -33,6 +33,9 @@ struct Arguments {
     /// Command line of the operator under test; {kubeconfig} is replaced. Default: the Tributary agent of this build
     #[arg(long)]
     operator: Option<String>,
+    /// The program tributary-agent, as it comes in the image (default: this program is the agent)
+    #[arg(long, value_name = "PROGRAM", conflicts_with = "operator")]
+    agent: Option<PathBuf>,
     /// Sections to run (default: all)
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Section>,
@@ -103,7 +106,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let operator = Operator::new(arguments.operator.clone());
+    let operator = Operator::new(arguments.operator.clone(), arguments.agent.clone());
     let wanted = |section| arguments.only.is_empty() || arguments.only.contains(&section);
     figures::line(&format!("operator: {}", operator.describe()));
     figures::header();

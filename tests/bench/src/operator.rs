@@ -1,6 +1,6 @@
 //! The operator under test: any command line, or this program as a Tributary agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,7 @@ pub(crate) fn become_agent_if_asked() -> Option<ExitCode> {
 /// How the operator is started.
 pub(crate) struct Operator {
     command: Option<String>,
+    agent: Option<PathBuf>,
 }
 
 /// A fresh control plane with the operator running.
@@ -104,9 +105,9 @@ fn mebibytes(process: u32, field: &str) -> anyhow::Result<f64> {
 }
 
 impl Operator {
-    /// An operator by its command line; `None`: Tributary.
-    pub(crate) fn new(command: Option<String>) -> Self {
-        Self { command }
+    /// An operator by its command line; `None`: Tributary, by its program if one is named.
+    pub(crate) fn new(command: Option<String>, agent: Option<PathBuf>) -> Self {
+        Self { command, agent }
     }
 
     /// Whether it is Tributary.
@@ -116,7 +117,9 @@ impl Operator {
 
     /// For the first line of the result.
     pub(crate) fn describe(&self) -> String {
-        self.command.clone().unwrap_or_else(|| format!("tributary-agent {} (this build)", tributary_agent::VERSION))
+        let agent = self.agent.as_ref().map(|program| program.display().to_string());
+        let this = || format!("tributary-agent {} (this build)", tributary_agent::VERSION);
+        self.command.clone().or(agent).unwrap_or_else(this)
     }
 
     /// A fresh control plane with the operator running on it, CRDs applied.
@@ -162,6 +165,11 @@ impl Operator {
              [admin]\nlisten = \"127.0.0.1:0\"\n[health]\nlisten = \"127.0.0.1:0\"\n[log]\nfilter = \"warn\"\n{extra}"
         );
         std::fs::write(&config, text)?;
+        if let Some(program) = &self.agent {
+            let mut command = Command::new(program);
+            command.arg("--config").arg(config);
+            return Ok(command);
+        }
         let mut command = Command::new(std::env::current_exe()?);
         command.env(AGENT, config);
         Ok(command)
