@@ -296,6 +296,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_preferred_counts_where_no_peer_is_named() {
+        let prefer = json!([{"weight": 10, "matchLabels": {"region": "eu"}}]);
+        let split = JobSplit { local: 1, away: 3, ..JobSplit::default() };
+        for (peers, expected) in [(json!([]), 1), (json!(["west"]), 0)] {
+            let overflow: Overflow =
+                serde_json::from_value(json!({"policy": "Split", "peers": peers, "prefer": prefer})).unwrap();
+            let part = part(&overflow, "hpc", 3, Requests::default());
+            let made = apply(&split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
+            let cluster = &made.spec.flux.bursting.clusters[0];
+            assert_eq!((part.prefer.len(), cluster.prefer.len()), (expected, expected), "{peers}");
+        }
+    }
+
+    #[test]
     fn who_came_back_is_offered_again_at_growing_intervals() {
         let (mut job, mut now, mut waits) = (job(json!({"size": 4, "allowBurst": true})), 0, Vec::new());
         for _ in 0..7 {

@@ -551,6 +551,32 @@ mod tests {
         assert_eq!(end.takes()[1], 128 << 10, "it may have been under way");
     }
 
+    /// The danger: a side that never takes a breath never hears that it may go on.
+    #[test]
+    fn who_is_busy_acknowledges_less_often_but_before_the_other_end_has_to_wait() {
+        for window in [TUNNEL_FLOOR, FIRST_WINDOW, TUNNEL_WINDOW] {
+            let unacknowledged = |busy| {
+                let mut end = ResumableStream::default();
+                end.ours.wanted = window;
+                let told = end.opening();
+                end.resume(0, Some(told)).unwrap();
+                end.set_busy(busy);
+                let mut taken = 0;
+                loop {
+                    end.receive(Segment::Data(&[0; 1 << 10])).unwrap();
+                    end.delivered(1 << 10);
+                    taken += 1 << 10;
+                    match end.transmit() {
+                        Some(Segment::Ack(position)) => return position as usize,
+                        other => assert!(other.is_none() && taken < window, "{window}: it waits for {taken}"),
+                    }
+                }
+            };
+            assert_eq!(unacknowledged(false), TUNNEL_FLOOR / 2);
+            assert_eq!(unacknowledged(true), (window / 8).max(TUNNEL_FLOOR / 2));
+        }
+    }
+
     #[test]
     fn what_was_read_before_there_was_a_stream_waits_until_it_may_be_sent() {
         let (mut ours, mut other) = (ResumableStream::default(), ResumableStream::default());

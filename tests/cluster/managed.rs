@@ -178,7 +178,7 @@ fn kueue(kind: &str, scope: &str, schema: Value) -> Value {
         "metadata": {
             "name": format!("{plural}.kueue.x-k8s.io"),
             // Groups of `k8s.io` ask for it.
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue/pull/1"},
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
         },
         "spec": {
             "group": "kueue.x-k8s.io",

@@ -40,6 +40,29 @@ fn a_subscriber_hears_of_what_is_there_and_of_what_changes() {
     assert_eq!(queue.depth(), 3, "nobody listens any more");
 }
 
+/// The danger: a MiniCluster that was written for another controller is never dispatched.
+#[test]
+fn who_asks_hears_of_what_is_left_to_other_controllers_and_nobody_else_does() {
+    let cache = Cache::<ConfigMap>::empty();
+    cache.leave_alone(|map| map.metadata.labels.as_ref()?.get("by").map(String::as_str));
+    let left = |name: &str, version: &str| {
+        let mut value = config_map(name, version);
+        value["metadata"]["labels"] = json!({"by": "example.org/other"});
+        guarded(value)
+    };
+    cache.take(Event::Apply(left("a", "1")));
+    let [ours, theirs] = [(); 2].map(|()| Queue::new(SystemClock::shared()));
+    let _ours = cache.feed(&ours, |object| vec![ObjectKey::of(object)]);
+    let subscription = cache.feed_left_alone(&theirs);
+    assert_eq!((ours.depth(), theirs.depth()), (0, 1), "what is there");
+    cache.take(Event::Apply(left("b", "1")));
+    cache.take(Event::Apply(guarded(config_map("c", "1"))));
+    assert_eq!((ours.depth(), theirs.depth()), (1, 2), "what comes");
+    drop(subscription);
+    cache.take(Event::Apply(left("d", "1")));
+    assert_eq!((ours.depth(), theirs.depth()), (1, 2), "nobody listens any more");
+}
+
 #[test]
 fn complete_means_listed_and_readable() {
     let cache = Cache::<ConfigMap>::empty();
