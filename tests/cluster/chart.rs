@@ -324,6 +324,8 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     crate::volumes::volumes_are_made_bound_and_removed(root).await;
     crate::lost_node::a_lost_node_keeps_no_rank(root).await;
     crate::provisioning::nodes_are_asked_for_and_refused(root, provider).await;
+    crate::managed::a_workload_is_made_and_given_back(root).await;
+    root.delete("lake").await;
 
     // What leads elsewhere than to the root's lead broker is taken away.
     let [_, other_family] = slice_names("first-burst-0");

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::flux_job::JobPhase;
 use tributary::api::labels::KUEUE_QUEUE;
 use tributary::api::minicluster::{MANAGER, is_manager};
+use tributary::api::names;
 use tributary::api::workload::{MULTIKUEUE, PRIORITY_CLASS, Workload, WorkloadSpec};
 use tributary::cluster::caches::controller_uid;
 use tributary_sandbox::ADMIN;
@@ -190,30 +191,17 @@ fn kueue(kind: &str, scope: &str, schema: Value) -> Value {
     })
 }
 
-/// The danger: MultiKueue is asked for something that nobody makes, or two Workloads run one MiniCluster twice.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
-    let federation = together().await;
-    let [_, _, north] = places(&federation, "dispatch").await;
-    let kubeconfig = federation.clusters()[2].kubeconfig(ADMIN).unwrap();
-    let mut spec = interactive(2);
-    spec["managedBy"] = MULTIKUEUE.into();
+/// A MiniCluster that MultiKueue has to run, of a class of priority.
+fn dispatched() -> Value {
+    let mut spec = managed(MULTIKUEUE, interactive(3));
     spec["jobLabels"] = json!({KUEUE_QUEUE: "team", PRIORITY_CLASS: "high"});
     spec["containers"][0]["resources"] = json!({"requests": {"cpu": 1}});
-    north.create("lake", spec.clone()).await;
-    let why = async |expected: &str| {
-        eventually(format!("why says {expected:?}"), async || {
-            let why = document(&kubeconfig, &["why", "-n", "dispatch", "mc/lake"])
-                .await
-                .map_err(|error| error.to_string())?;
-            let cause = why["unmet"]["cause"].as_str().unwrap_or_default();
-            if cause.contains(expected) { Ok(()) } else { Err(cause.to_owned()) }
-        })
-        .await;
-    };
-    why("this cluster does not serve Workloads (kueue.x-k8s.io/v1beta2); install Kueue").await;
+    spec
+}
 
-    let definitions: Api<CustomResourceDefinition> = Api::all(north.client.clone());
+/// Lets an API server serve Workloads and their classes of priority, and makes one of these.
+async fn serve(client: &Client) {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     for definition in [
         kueue("Workload", "Namespaced", json!({"spec": any, "status": any})),
@@ -221,43 +209,49 @@ async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
     ] {
         definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
     }
-    let workloads: Api<Workload> = Api::namespaced(north.client.clone(), "dispatch");
     let class = ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass"),
         "workloadpriorityclasses",
     );
-    let classes: Api<DynamicObject> = Api::all_with(north.client.clone(), &class);
-    eventually("the class is made", async || {
+    let classes: Api<DynamicObject> = Api::all_with(client.clone(), &class);
+    eventually("the class is made, and Workloads are served", async || {
         let high = DynamicObject::new("high", &class).data(json!({"value": 7}));
         classes.create(&PostParams::default(), &high).await.map(drop).map_err(|error| error.to_string())?;
-        workloads.list(&ListParams::default()).await.map(drop).map_err(|error| error.to_string())
+        Api::<Workload>::all(client.clone())
+            .list(&ListParams::default())
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
     })
     .await;
-    // It is looked at again at once when it changes.
-    north.change("lake", json!({"size": 3})).await;
-    let there = async |count: i32| {
-        eventually(format!("there is a Workload of {count} pods"), async || {
-            let found = workloads.get_opt("minicluster-lake").await.map_err(|error| error.to_string())?;
-            found.filter(|found| found.spec.pod_sets[0].count == count).ok_or_else(|| "there is none".to_owned())
-        })
-        .await
-    };
-    let first = there(3).await;
+}
+
+/// The Workload of a MiniCluster, once it has so many pods.
+async fn workload(place: &Place, name: &str, count: i32) -> Workload {
+    let workloads: Api<Workload> = Api::namespaced(place.client.clone(), &place.namespace);
+    eventually(format!("there is a Workload of {name} for {count} pods"), async || {
+        let found = workloads.get_opt(&names::workload(name)).await.map_err(|error| error.to_string())?;
+        found.filter(|found| found.spec.pod_sets[0].count == count).ok_or_else(|| "there is none".to_owned())
+    })
+    .await
+}
+
+/// A MiniCluster for MultiKueue gets a Workload, which follows its spec and is given back when it is evicted.
+pub(crate) async fn a_workload_is_made_and_given_back(place: &Place) {
+    serve(&place.client).await;
+    place.create("lake", dispatched()).await;
+    let first = workload(place, "lake", 3).await;
     assert_eq!((first.spec.queue_name.as_str(), first.spec.priority), ("team", Some(7)));
     assert_eq!(first.spec.priority_class_ref.as_ref().map(|class| class.name.as_str()), Some("high"));
-    assert_eq!(controller_uid(&first), north.mini_clusters().get("lake").await.unwrap().uid().as_deref());
+    assert_eq!(controller_uid(&first), place.mini_clusters().get("lake").await.unwrap().uid().as_deref());
     let pod = first.spec.pod_sets[0].template.spec.as_ref().unwrap();
-    assert_eq!(
-        pod.containers[0].termination_message_policy.as_deref(),
-        Some("File"),
-        "with what the API server fills in"
-    );
-    assert_eq!(made(&north, "lake").await.iter().filter(|what| !what.starts_with("Event")).count(), 0, "nothing else");
-    why("its Workload minicluster-lake: it has said nothing yet").await;
+    let filled_in = pod.containers[0].termination_message_policy.as_deref();
+    assert_eq!(filled_in, Some("File"), "with what the API server fills in");
+    assert_eq!(made(place, "lake").await.iter().filter(|what| !what.starts_with("Event")).count(), 0, "nothing else");
 
     // What does not fit the spec any more is made anew.
-    north.change("lake", json!({"size": 4})).await;
-    let second = there(4).await;
+    place.change("lake", json!({"size": 4})).await;
+    let second = workload(place, "lake", 4).await;
     assert_ne!(first.uid(), second.uid());
 
     // Kueue evicts it: nothing runs here, so its room is given back at once.
@@ -266,30 +260,62 @@ async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
             "lastTransitionTime": "2026-01-02T03:04:05Z"})
     };
     let conditions = [said("Admitted", ""), said("Evicted", "somebody goes first"), said("QuotaReserved", "")];
-    let patch = Patch::Merge(
-        json!({"status": {"admission": {"clusterQueue": "all"}, "own": "kept", "conditions": conditions}}),
-    );
-    workloads.patch_status("minicluster-lake", &PatchParams::default(), &patch).await.unwrap();
+    let status = json!({"admission": {"clusterQueue": "all"}, "own": "kept", "conditions": conditions});
     let kind = ApiResource::erase::<Workload>(&());
-    let raw: Api<DynamicObject> = Api::namespaced_with(north.client.clone(), "dispatch", &kind);
+    let raw: Api<DynamicObject> = Api::namespaced_with(place.client.clone(), &place.namespace, &kind);
+    let patch = Patch::Merge(json!({"status": status}));
+    raw.patch_status("minicluster-lake", &PatchParams::default(), &patch).await.unwrap();
     eventually("it waits again", async || {
         let status = raw.get("minicluster-lake").await.map_err(|error| error.to_string())?.data["status"].clone();
         let holds = |type_: &str| {
             status["conditions"].as_array().unwrap().iter().any(|one| one["type"] == type_ && one["status"] == "True")
         };
         let waits = !holds("QuotaReserved") && !holds("Admitted") && holds("Requeued");
-        if waits && status["admission"].is_null() && status["own"] == "kept" {
-            Ok(())
-        } else {
-            Err(format!("{status:#}"))
+        match waits && status["admission"].is_null() && status["own"] == "kept" {
+            true => Ok(()),
+            false => Err(format!("{status:#}")),
         }
     })
     .await;
-    why("evicted: somebody goes first").await;
+
+    // Without a class of Kueue's, that of its pods counts.
+    let mut spec = dispatched();
+    spec["jobLabels"] = json!({KUEUE_QUEUE: "team"});
+    spec["pod"] = json!({"priorityClassName": "system-node-critical"});
+    place.create("pond", spec).await;
+    let of_pods = workload(place, "pond", 3).await.spec;
+    assert_eq!(of_pods.priority_class_ref.map(|class| class.kind).as_deref(), Some("PriorityClass"));
+    assert!(of_pods.priority > Some(1_000_000_000), "{:?}", of_pods.priority);
+    place.delete("pond").await;
+}
+
+/// The danger: MultiKueue is asked for something that nobody makes, or two Workloads run one MiniCluster twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
+    let federation = together().await;
+    let [_, _, north] = places(&federation, "dispatch").await;
+    let kubeconfig = federation.clusters()[2].kubeconfig(ADMIN).unwrap();
+    let why = async |expected: &str| {
+        eventually(format!("why says {expected:?}"), async || {
+            let arguments = ["why", "-n", "dispatch", "mc/lake"];
+            let why = document(&kubeconfig, &arguments).await.map_err(|error| error.to_string())?;
+            let cause = why["unmet"]["cause"].as_str().unwrap_or_default();
+            if cause.contains(expected) { Ok(()) } else { Err(cause.to_owned()) }
+        })
+        .await;
+    };
+    north.create("lake", dispatched()).await;
+    why("this cluster does not serve Workloads (kueue.x-k8s.io/v1beta2); install Kueue").await;
+    north.delete("lake").await;
+
+    a_workload_is_made_and_given_back(&north).await;
+    why("its Workload minicluster-lake: evicted: somebody goes first").await;
 
     // One that somebody else makes is enough.
+    let workloads: Api<Workload> = Api::namespaced(north.client.clone(), "dispatch");
     let mut theirs = Workload::new("theirs", WorkloadSpec::default());
-    theirs.metadata.owner_references.clone_from(&second.metadata.owner_references);
+    let ours = workloads.get("minicluster-lake").await.unwrap();
+    theirs.metadata.owner_references.clone_from(&ours.metadata.owner_references);
     workloads.create(&PostParams::default(), &theirs).await.unwrap();
     workloads.delete("minicluster-lake", &DeleteParams::default()).await.unwrap();
     north.change("lake", json!({"size": 2})).await;
@@ -302,6 +328,7 @@ async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })
     .await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(north.client.clone());
     for plural in ["workloads", "workloadpriorityclasses"] {
         definitions.delete(&format!("{plural}.kueue.x-k8s.io"), &DeleteParams::default()).await.unwrap();
     }
