@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
@@ -40,10 +40,12 @@ use tributary_cluster::events::{Events, Notice};
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
-use tributary_render::{Context, digest_of, render};
+use tributary_render::{Context, render};
 
-/// Between two looks at a Workload.
+/// Between two looks at a Workload: at first, and at most. It takes so long until the room of an evicted one is given back.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// See [`LOOK_AGAIN`].
+const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Between two tries after a refusal that only a person can mend.
 const REFUSED: Duration = Duration::from_secs(60);
@@ -68,7 +70,7 @@ pub(super) struct View {
     found: Option<Workload>,
 }
 
-/// What its Workload is to be: the Job as it is rendered, its queue, and a digest of all that.
+/// What its Workload is to be: the Job as it is rendered, its queue, and which spec of its user that is of.
 #[derive(Clone, PartialEq, Debug)]
 struct Wanted {
     job: Job,
@@ -292,7 +294,7 @@ impl Controller for Workloads {
         match outcome {
             Ok(()) => {
                 self.said_nothing(key);
-                Ok(Outcome::After(LOOK_AGAIN))
+                Ok(Outcome::After(pause(&object, self.clock.wall())))
             }
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => {
@@ -301,6 +303,13 @@ impl Controller for Workloads {
             }
         }
     }
+}
+
+/// How long until the next look: longer, the longer it is there.
+fn pause(object: &MiniCluster, now: Timestamp) -> Duration {
+    let since = object.metadata.creation_timestamp.as_ref().map_or(now, |Time(since)| *since);
+    let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    (age / 8).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
 }
 
 /// Whether MultiKueue has to run it still.
@@ -316,10 +325,8 @@ fn wanted(object: &MiniCluster, settings: &Context) -> Result<Option<Wanted>, St
     let job = rendered.job;
     let labels = job.metadata.labels.clone().unwrap_or_default();
     let Some(queue) = labels.get(KUEUE_QUEUE).filter(|queue| !queue.is_empty()).cloned() else { return Ok(None) };
-    let spec = job.spec.as_ref();
-    let of =
-        json!([spec.map(|spec| &spec.template), spec.map(|spec| spec.parallelism), queue, labels.get(PRIORITY_CLASS)]);
-    let revision = digest_of(of.to_string().as_bytes());
+    // Not what it renders to: another version of the agent may render something else, and ends nothing that runs.
+    let revision = json!([object.metadata.generation, queue, labels.get(PRIORITY_CLASS)]).to_string();
     Ok(Some(Wanted { job, queue, revision }))
 }
 

@@ -119,7 +119,7 @@ pub fn files_digest(files: &BTreeMap<String, String>) -> String {
 }
 
 /// `sha256:` and the hexadecimal digits of the hash of `bytes`.
-pub fn digest_of(bytes: &[u8]) -> String {
+pub(super) fn digest_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a String takes any text");
         text

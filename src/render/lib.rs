@@ -39,7 +39,7 @@ use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_flux::RankMap;
 
-pub use boot::{Boot, BootError, RENDER_REVISION, digest_of, files_digest};
+pub use boot::{Boot, BootError, RENDER_REVISION, files_digest};
 pub use config_maps::{HOSTLIST_KEY, config_map, ends};
 pub use context::{Context, Ends, HostedSide};
 pub use pod::longest_end;

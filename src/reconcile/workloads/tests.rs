@@ -1,4 +1,4 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::*;
@@ -9,6 +9,7 @@ fn lake(more: Value) -> MiniCluster {
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let mut object = MiniCluster::new("lake", serde_json::from_value(spec).unwrap());
     (object.metadata.uid, object.metadata.namespace) = (Some("u-1".into()), Some("science".into()));
+    object.metadata.generation = Some(1);
     object
 }
 
@@ -30,7 +31,7 @@ fn found(object: &MiniCluster, said: &[(&str, &str, &str)]) -> Workload {
         status: (*status).into(),
         reason: (*reason).into(),
         message: format!("{type_} is {status}"),
-        last_transition_time: Time(jiff::Timestamp::UNIX_EPOCH),
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
         observed_generation: None,
     });
     workload.status = Some(tributary_api::workload::WorkloadStatus { conditions: conditions.collect() });
@@ -73,11 +74,18 @@ fn a_workload_of_another_spec_is_made_anew_and_one_of_somebody_else_stays() {
         json!({"jobLabels": {KUEUE_QUEUE: "team", PRIORITY_CLASS: "high"}}),
         json!({"containers": [{"image": "j", "command": "hostname"}]}),
     ] {
-        assert_eq!(decided(lake(more.clone()), Some(before.clone())), doomed, "{more}");
+        let mut object = lake(more.clone());
+        object.metadata.generation = Some(2);
+        assert_eq!(decided(object, Some(before.clone())), doomed, "{more}");
     }
+    let mut moved = lake(json!({"jobLabels": {}}));
+    moved.metadata.labels = Some([(KUEUE_QUEUE.to_owned(), "other".to_owned())].into());
+    assert_eq!(decided(moved, Some(before.clone())), doomed, "a label is no change of the spec");
     let mut goes = before.clone();
-    goes.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-    assert_eq!(decided(lake(json!({"size": 3})), Some(goes)), Decision::Nothing, "it is on its way");
+    goes.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let mut object = lake(json!({"size": 3}));
+    object.metadata.generation = Some(2);
+    assert_eq!(decided(object, Some(goes)), Decision::Nothing, "it is on its way");
     let mut theirs = before;
     theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
     for object in [lake(json!({})), lake(json!({"size": 3}))] {
@@ -97,7 +105,7 @@ fn only_what_multikueue_has_to_run_still_gets_one() {
     assert!(!with(Some(Phase::Succeeded)) && !with(Some(Phase::Failed)));
     assert!(!is_dispatched(&lake(json!({"managedBy": "example.org/other"}))));
     let mut goes = lake(json!({}));
-    goes.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    goes.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     assert!(!is_dispatched(&goes));
 }
 
@@ -110,7 +118,7 @@ fn what_is_evicted_waits_again_without_room() {
             (condition::EVICTED, "True", reason),
             ("Own", "True", "X"),
         ];
-        let now = jiff::Timestamp::from_second(1_000_000).unwrap();
+        let now = Timestamp::from_second(1_000_000).unwrap();
         let after = waiting_again(&found(&lake(json!({})), &all), now);
         let moved = after.iter().filter(|one| one.last_transition_time.0 == now).count();
         let said = after.into_iter().map(|one| format!("{} {} {}", one.type_, one.status, one.reason));
@@ -127,4 +135,25 @@ fn what_is_evicted_waits_again_without_room() {
     };
     assert_eq!(said("Preempted"), (expected("True", "Preempted").to_vec(), 3));
     assert_eq!(said("AdmissionCheck"), (expected("False", "AdmissionCheck").to_vec(), 3));
+}
+
+/// The danger: an upgrade of the agent ends what runs in another cluster.
+#[test]
+fn another_rendering_of_the_same_spec_ends_nothing() {
+    let object = lake(json!({}));
+    let runs = found(&object, &[RESERVED, (condition::ADMITTED, "True", "Admitted")]);
+    let other = Context { interface: "eth7".to_owned(), ..Context::default() };
+    let rendered = wanted(&object, &other);
+    assert_ne!(rendered.as_ref().unwrap().as_ref().unwrap().job, of(&object).unwrap().unwrap().job);
+    let view = View { wanted: rendered, object: Arc::new(object), found: Some(runs) };
+    assert_eq!(decide(&view), Decision::Nothing);
+}
+
+#[test]
+fn one_is_looked_at_more_seldom_the_longer_it_is_there() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let mut object = lake(json!({}));
+    object.metadata.creation_timestamp = Some(Time(at(1_000)));
+    let seconds = [1_000, 1_080, 1_240, 9_000, 900].map(|now| pause(&object, at(now)).as_secs());
+    assert_eq!(seconds, [10, 10, 30, 60, 10]);
 }
