@@ -115,7 +115,11 @@ impl Queueing {
         }
         let (ruled, used) = (setups.clone(), jobs.clone());
         let (ruled_too, overflowing, ordered) = (setups.clone(), setups.clone(), setups.clone());
+        let named = jobs.clone();
         let subscriptions = vec![
+            // One that is left to another controller has its name all the same.
+            mini_clusters
+                .feed_left_alone(&rounds, move |key| key.namespace.clone().filter(|_| named.of(key).is_some())),
             hosted.feed(&rounds, move |object| {
                 let here = object.namespace();
                 here.filter(|here| is_ruled(&ruled_too, here)).into_iter().collect()

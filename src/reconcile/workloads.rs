@@ -105,7 +105,7 @@ impl Workloads {
         clock: SharedClock,
     ) -> (Self, Subscription) {
         let queue = Queue::new(clock.clone());
-        let subscription = mini_clusters.feed_left_alone(&queue);
+        let subscription = mini_clusters.feed_left_alone(&queue, |key| Some(key.clone()));
         let applier = Applier::new(clients.writer.clone(), labels::manager::MINICLUSTER);
         let (clients, told) = (clients.clone(), Mutex::default());
         (Self { mini_clusters, clients, applier, events, settings, clock, queue, told }, subscription)

@@ -108,7 +108,14 @@ async fn it_stands_in_no_line_and_keeps_its_name() {
     told(&east, "left", JobPhase::Waiting, "spec.miniCluster.managedBy: nothing of a FluxJob can be left to").await;
     east.create("ours", interactive(1)).await;
     east.running("ours").await;
-    for name in ["other", "left"] {
+    // One that comes while a FluxJob of its name waits, and goes again.
+    submit(&east, "late", json!({})).await;
+    told(&east, "late", JobPhase::Waiting, "it is next in line").await;
+    east.create("late", managed(MULTIKUEUE, interactive(1))).await;
+    told(&east, "late", JobPhase::Waiting, "MiniCluster late exists and is another's").await;
+    east.delete("late").await;
+    told(&east, "late", JobPhase::Waiting, "it is next in line").await;
+    for name in ["other", "left", "late"] {
         jobs(&east).delete(name, &Default::default()).await.unwrap();
     }
     setups(&east).delete("default", &Default::default()).await.unwrap();

@@ -322,15 +322,20 @@ impl<K: Watched> Cache<K> {
         self.read(|store| store.left_alone.get(key).cloned())
     }
 
-    /// Marks in `queue` each of these that is made or changes.
-    pub fn feed_left_alone(&self, queue: &Queue<ObjectKey>) -> Subscription {
+    /// Marks in `queue` what `key` names for each of these that is made, changes or goes.
+    pub fn feed_left_alone<Q: Ord + Clone + Send + 'static>(
+        &self,
+        queue: &Queue<Q>,
+        key: impl Fn(&ObjectKey) -> Option<Q> + Send + Sync + 'static,
+    ) -> Subscription {
         let mut subscribers = lock(&self.shared.subscribers);
         let id = subscribers.next;
         subscribers.next += 1;
-        let marked = queue.clone();
-        subscribers.of_left_alone.insert(id, Arc::new(move |key| marked.mark(key.clone())));
+        let queue = queue.clone();
+        let listener: KeyListener = Arc::new(move |of| key(of).into_iter().for_each(|key| queue.mark(key)));
+        subscribers.of_left_alone.insert(id, listener.clone());
         drop(subscribers);
-        self.left_alone().iter().for_each(|object| queue.mark(ObjectKey::of(&**object)));
+        self.left_alone().iter().for_each(|object| listener(&ObjectKey::of(&**object)));
         let shared: Weak<dyn Unsubscribe> = Arc::downgrade(&(self.shared.clone() as Arc<dyn Unsubscribe>));
         Subscription { shared, id }
     }

@@ -129,6 +129,8 @@ impl<K: Resource> Store<K> {
                 // Another part's objects are another list's.
                 let missing = |key: &ObjectKey| (part.is_none() || *part == key.namespace) && !listed.contains(key);
                 self.unreadable.retain(|key, _| !missing(key));
+                let left = self.left_alone.keys().filter(|key| missing(key)).cloned();
+                self.news_of_left_alone.extend(left);
                 self.left_alone.retain(|key, _| !missing(key));
                 let gone: Vec<_> = self.objects.keys().filter(|key| missing(key)).cloned().collect();
                 gone.into_iter().filter_map(|key| self.remove(key)).collect()
@@ -192,7 +194,9 @@ impl<K: Resource> Store<K> {
             }
         };
         self.unreadable.remove(&key);
-        self.left_alone.remove(&key);
+        if self.left_alone.remove(&key).is_some() {
+            self.news_of_left_alone.insert(key.clone());
+        }
         let new = Some(object.clone());
         let old = self.objects.insert(key.clone(), object);
         let version = |object: &Option<Arc<K>>| object.as_ref().and_then(|object| object.resource_version());
@@ -205,7 +209,9 @@ impl<K: Resource> Store<K> {
 
     fn remove(&mut self, key: ObjectKey) -> Option<Change<K>> {
         self.unreadable.remove(&key);
-        self.left_alone.remove(&key);
+        if self.left_alone.remove(&key).is_some() {
+            self.news_of_left_alone.insert(key.clone());
+        }
         let old = self.objects.remove(&key)?;
         self.index(&key, Some(&old), None);
         Some(Change { key, old: Some(old), new: None })

@@ -53,7 +53,7 @@ fn who_asks_hears_of_what_is_left_to_other_controllers_and_nobody_else_does() {
     cache.take(Event::Apply(left("a", "1")));
     let [ours, theirs] = [(); 2].map(|()| Queue::new(SystemClock::shared()));
     let _ours = cache.feed(&ours, |object| vec![ObjectKey::of(object)]);
-    let subscription = cache.feed_left_alone(&theirs);
+    let subscription = cache.feed_left_alone(&theirs, |key| Some(key.clone()));
     assert_eq!((ours.depth(), theirs.depth()), (0, 1), "what is there");
     cache.take(Event::Apply(left("b", "1")));
     cache.take(Event::Apply(guarded(config_map("c", "1"))));
