@@ -23,7 +23,7 @@ use super::observe::View;
 use super::refusal::{Refusal, Refused};
 use super::restful;
 use super::spans;
-use super::status::{Facts, JobFacts, compute};
+use super::status::{Facts, JobFacts, compute, differ_by_progress};
 use super::step::{LINGERING_RETRY, RESTARTING, lingering};
 
 /// How often a certificate in a Secret of somebody else's is looked for: Secrets are never watched.
@@ -40,6 +40,10 @@ const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
 
 /// How often it is asked whether a FluxJob has taken over how its MiniCluster ended.
 const TOLD_RETRY: Duration = Duration::from_secs(1);
+
+/// Between two statuses that differ only in how bursts are getting on. Each status wakes all that watch MiniClusters, and a
+/// burst passes five phases in a second.
+const PACE: Duration = Duration::from_secs(1);
 
 /// What came of carrying a decision out.
 #[derive(Default)]
@@ -120,7 +124,7 @@ impl MiniClusterController {
         let told = self.tell(&view, &decision, carried).await;
         match failed {
             Some(error) => Err(error),
-            None => told.map(|()| outcome(again)),
+            None => told.map(|later| outcome(again.into_iter().chain(later).min())),
         }
     }
 
@@ -215,8 +219,9 @@ impl MiniClusterController {
         }
     }
 
-    /// Writes the status, if it says something else than the last one, and the events that this is worth.
-    async fn tell(&self, view: &View, decision: &Decision, carried: Carried) -> Result<(), Error> {
+    /// Writes the status, if it says something else than the last one, and the events that this is worth. Or says in how
+    /// long, if that can wait.
+    async fn tell(&self, view: &View, decision: &Decision, carried: Carried) -> Result<Option<Duration>, Error> {
         let known = &view.known;
         let current = &*known.mini_cluster;
         let job = carried.created.or_else(|| known.job.facts().cloned());
@@ -264,19 +269,25 @@ impl MiniClusterController {
         };
         let now = self.clock.wall();
         let status = compute(&facts, now);
+        let last = known.status();
         if current.status.as_ref() == Some(&status) {
-            return Ok(());
+            return Ok(None);
+        }
+        if differ_by_progress(last, &status)
+            && let Some(later) = self.memory().of(current).told_within(PACE, self.clock.mono())
+        {
+            return Ok(Some(later));
         }
         let version = self.writes.status(current, &status).await?;
         let began = self.memory().of(current).began(current.metadata.generation, now);
         if let Some(change) = traced::change(&self.traces, current) {
             self.traces.record(spans::spans(current, &status, change, (began, self.clock.wall())));
         }
-        self.memory().of(current).written(version, status.clone());
-        for notice in notices(known.status(), &status) {
+        self.memory().of(current).written(version, status.clone(), self.clock.mono());
+        for notice in notices(last, &status) {
             self.events.publish(current, notice).await;
         }
-        Ok(())
+        Ok(None)
     }
 }
 

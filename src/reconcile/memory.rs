@@ -45,6 +45,8 @@ pub(super) struct Remembered {
     tried: bool,
     created: Option<Created>,
     written: Option<Written>,
+    /// When a status was written last.
+    told: Option<Mono>,
     /// The generation that was seen last, and when it was seen first.
     began: Option<(Option<i64>, Timestamp)>,
     /// What kept the last pass from being finished.
@@ -122,8 +124,14 @@ impl Remembered {
     }
 
     /// The status was written: the object has this resource version now.
-    pub(super) fn written(&mut self, version: Option<String>, status: MiniClusterStatus) {
+    pub(super) fn written(&mut self, version: Option<String>, status: MiniClusterStatus, now: Mono) {
         self.written = Some(Written { version, status });
+        self.told = Some(now);
+    }
+
+    /// How long it is until the last status is as old as this; `None` if it is.
+    pub(super) fn told_within(&self, pace: Duration, now: Mono) -> Option<Duration> {
+        pace.checked_sub(now.saturating_since(self.told?)).filter(|rest| !rest.is_zero())
     }
 
     /// Whether the Job was seen to fail within the time `settling`, and how its lead's container ended is still to come: pods
@@ -315,7 +323,7 @@ mod tests {
             memory.of(&stale).created(facts("first"), at(0));
             let seen = known(&stale, job("first", Some(failed.clone())));
             memory.of(&stale).complete(seen, at(5), SETTLING);
-            memory.of(&stale).written(Some("3".into()), ended.clone());
+            memory.of(&stale).written(Some("3".into()), ended.clone(), at(5));
             let mut shown = object("u", version);
             shown.status = status.cloned();
             let (now, _) = memory.of(&shown).complete(known(&shown, JobState::Absent), at(millis), SETTLING);
@@ -330,10 +338,22 @@ mod tests {
         let mut memory = Memory::default();
         let stale = object("u", "1");
         let mine = MiniClusterStatus { phase: Some(Phase::Running), ..MiniClusterStatus::default() };
-        memory.of(&stale).written(Some("9".into()), mine);
+        memory.of(&stale).written(Some("9".into()), mine, at(0));
         let mut newer = object("u", "10");
         newer.status = Some(MiniClusterStatus { phase: Some(Phase::Failed), ..MiniClusterStatus::default() });
         let (now, _) = memory.of(&newer).complete(known(&newer, JobState::Absent), at(0), SETTLING);
         assert_eq!(now.status().phase, Some(Phase::Failed));
+    }
+
+    #[test]
+    fn what_was_told_a_moment_ago_waits_for_the_rest_of_its_second() {
+        let mut memory = Memory::default();
+        let (object, pace) = (object("u", "1"), Duration::from_secs(1));
+        assert_eq!(memory.of(&object).told_within(pace, at(0)), None, "by whoever led before");
+        memory.of(&object).written(None, MiniClusterStatus::default(), at(100));
+        let table = [(100, Some(1_000)), (850, Some(250)), (1_100, None), (5_000, None)];
+        for (now, rest) in table {
+            assert_eq!(memory.of(&object).told_within(pace, at(now)), rest.map(Duration::from_millis), "{now}");
+        }
     }
 }

@@ -20,6 +20,20 @@ use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
+/// Whether the two differ only in the phases of bursts that are on their way, and in the sentences of these.
+pub(super) fn differ_by_progress(before: &MiniClusterStatus, now: &MiniClusterStatus) -> bool {
+    let rest = |status: &MiniClusterStatus| {
+        let mut status = status.clone();
+        for burst in &mut status.bursts {
+            (burst.phase, burst.message) = <(String, String)>::default();
+        }
+        let said = status.conditions.iter_mut().filter(|one| one.type_ == condition::BURSTS_READY);
+        said.for_each(|one| one.message.clear());
+        status
+    };
+    rest(before) == rest(now)
+}
+
 /// What the status is made of.
 #[derive(Debug)]
 pub(crate) struct Facts<'a> {

@@ -206,6 +206,35 @@ fn bursts_are_listed_with_their_ranks() {
     assert_eq!(status.maximum_size, 4);
 }
 
+/// The danger: who holds a slot is told late, or that a burst fails.
+#[test]
+fn only_how_a_burst_gets_on_can_wait() {
+    use tributary_api::burst::{BurstSpec, BurstStatus as Status, CredentialRecipient};
+    let spec = BurstSpec { slot: "tide-burst-0".into(), size: 3, ..BurstSpec::default() };
+    let object = object(4);
+    let told = |phase: BurstPhase, change: &dyn Fn(&mut Status)| {
+        let message = phase.to_string();
+        let mut status = Status { phase, message, peer: Some("west".into()), ..Status::default() };
+        change(&mut status);
+        let burst = Burst { status: Some(status), ..Burst::new("tide-burst-0", spec.clone()) };
+        compute(&Facts { bursts: &[burst], ..facts(&object, Some(job(4))) }, now())
+    };
+    let before = told(BurstPhase::Accepted, &|_| ());
+    let waits = |phase, change: &dyn Fn(&mut Status)| differ_by_progress(&before, &told(phase, change));
+    assert!(waits(BurstPhase::Provisioning, &|_| ()));
+    assert!(waits(BurstPhase::Joining, &|_| ()));
+    assert!(!waits(BurstPhase::Joining, &|status| status.ready_brokers = 1));
+    assert!(!waits(BurstPhase::Ready, &|status| status.ready_brokers = 3));
+    assert!(!waits(BurstPhase::Provisioning, &|status| status.peer = Some("north".into())));
+    let holder = CredentialRecipient { peer: "west".into(), ..CredentialRecipient::default() };
+    assert!(!waits(BurstPhase::Provisioning, &|status| status.credential_recipients = vec![holder.clone()]));
+    // What keeps it is a reason, not progress.
+    assert!(!waits(BurstPhase::Lost, &|_| ()));
+    assert!(!waits(BurstPhase::Rejected, &|_| ()));
+    let smaller = compute(&facts(&object, Some(job(3))), now());
+    assert!(!differ_by_progress(&before, &smaller));
+}
+
 /// The danger: who deletes a Burst makes its slot look free.
 #[test]
 fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
