@@ -10,7 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::client::{ConnectOptions, unfenced};
-use tributary_sandbox::ADMIN;
+use tributary_sandbox::{ADMIN, Event};
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::federation::make_namespace;
 
@@ -79,25 +79,38 @@ pub(crate) async fn requests(operator: &Operator) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     tokio::time::sleep(Duration::from_secs(15)).await;
-    let counted = audit.requests(AGENT_USER, marker)?;
-    let own: Vec<_> = counted.iter().filter(|event| !event.is_lease() && !event.is_long_running()).collect();
-    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
-    for event in &own {
-        *kinds.entry(format!("{} {}", event.verb, event.resource)).or_default() += 1;
-    }
-    let per = own.len() as f64 / 10.0;
-    figure("API requests per MiniCluster of 2, until settled", &format!("{per:.1}"), "8 to 19", "7");
-    for (kind, count) in kinds {
-        crate::figures::line(&format!("    {kind}: {:.1}", count as f64 / 10.0));
-    }
+    let own = settled(&audit.requests(AGENT_USER, marker)?);
+    of_each("API requests per MiniCluster of 2, until settled", &own, 10.0, "8 to 19", "7");
     create_many(&client, "idle", COUNT - 11, 2).await?;
     tokio::time::sleep(Duration::from_secs(45)).await;
     let marker = audit.marker()?;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let idle = audit.requests(AGENT_USER, marker)?;
-    let idle = idle.iter().filter(|event| !event.is_lease() && !event.is_long_running()).count();
+    let idle = settled(&audit.requests(AGENT_USER, marker)?).len();
     figure("requests per idle minute with 100 MiniClusters", &idle.to_string(), "392 falling to 87", "0");
     Ok(())
+}
+
+/// What each of them does; watches and the Lease excepted.
+pub(crate) fn settled(requests: &[Event]) -> Vec<String> {
+    let own = requests.iter().filter(|event| !event.is_lease() && !event.is_long_running());
+    own.map(|event| {
+        let outcome = if event.code < 400 { String::new() } else { format!(" → {}", event.code) };
+        let of = if event.subresource.is_empty() { String::new() } else { format!("/{}", event.subresource) };
+        format!("{} {}{of}{outcome}", event.verb, event.resource)
+    })
+    .collect()
+}
+
+/// Prints how many requests each of so many objects took, and of which kind.
+pub(crate) fn of_each(what: &str, requests: &[String], objects: f64, theirs: &str, goal: &str) {
+    figure(what, &format!("{:.1}", requests.len() as f64 / objects), theirs, goal);
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for kind in requests {
+        *kinds.entry(kind).or_default() += 1;
+    }
+    for (kind, count) in kinds {
+        crate::figures::line(&format!("    {kind}: {:.1}", count as f64 / objects));
+    }
 }
 
 /// Resident memory.

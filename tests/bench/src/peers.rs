@@ -21,11 +21,13 @@ use tributary::contract::{
 use tributary::federation::tunnel::TunnelPorts;
 use tributary::flux::{RankMap, Slot, Topology};
 use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
+use tributary_tests::agent::AGENT_USER;
 use tributary_tests::federation::{Federation, apply_peer, cluster_peer};
 use tributary_tests::mesh::{MeshAgent, Words, peer};
 use tributary_tests::scenario::{Place, bursting};
 
 use crate::figures::{figure, percentiles};
+use crate::local::{of_each, settled};
 use crate::wire::now;
 
 const NAMESPACE: &str = "bench";
@@ -320,8 +322,10 @@ pub(crate) async fn many() -> anyhow::Result<()> {
         let of = |index: usize| cpu(federation.agent(index).pid().context("an agent has ended")?);
         Ok([of(0)?, of(1)?])
     };
-    let mut all = 0;
+    let mut all = 0_u32;
+    let audits = || federation.clusters().iter().map(|cluster| cluster.audit());
     for more in [50, 100, 200] {
+        let markers = audits().map(|audit| audit.marker()).collect::<anyhow::Result<Vec<_>>>()?;
         let before = used()?;
         stream::iter(all..all + more)
             .map(Ok::<_, anyhow::Error>)
@@ -333,17 +337,21 @@ pub(crate) async fn many() -> anyhow::Result<()> {
             .await?;
         all += more;
         let started = now();
-        while ready_bursts(&west).await? < all {
+        while ready_bursts(&west).await? < all as usize {
             anyhow::ensure!(started.elapsed() < Duration::from_secs(900), "{all} bursts are not ready");
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
         let after = used()?;
         let each = |index: usize| {
             let used = after[index].saturating_sub(before[index]);
-            format!("{:.0} ms", used.as_secs_f64() * 1000.0 / f64::from(u32::try_from(more).unwrap_or(u32::MAX)))
+            format!("{:.0} ms", used.as_secs_f64() * 1000.0 / f64::from(more))
         };
         let text = format!("{} root, {} provider", each(0), each(1));
         figure(&format!("CPU per burst, of {more} that make it {all}"), &text, "-", "5 ms each");
+        for ((audit, marker), side) in audits().zip(markers).zip(["root", "provider"]) {
+            let own = settled(&audit.requests(AGENT_USER, marker)?);
+            of_each(&format!("requests per burst at the {side}, of {more}"), &own, f64::from(more), "-", "-");
+        }
     }
     Ok(())
 }
