@@ -173,26 +173,29 @@ fn create(tools: Tools, directory: &Path, name: &str, index: usize) -> anyhow::R
     quietly(&mut command, "kind does not make a cluster")
 }
 
-/// The image of the agent as it is here, in an archive.
+/// The image of the agent as it is here, in an archive: its programs are built as in `agent/Dockerfile`.
 fn build(engine: &str, directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let platform = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let [glibc, musl] = ["gnu", "musl"].map(|library| format!("{}-unknown-linux-{library}", std::env::consts::ARCH));
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let target = repository.join("target/e2e");
-    let mut cargo = Command::new(env!("CARGO"));
-    // What release differs in, whole-program optimisation, costs minutes and shows nothing here.
-    cargo.args(["build", "--profile", "measure", "--locked", "--package", "tributary-agent", "--target", &platform]);
-    let hint =
-        format!("no static agent could be built (rustup target add {platform}; a C compiler for musl: musl-tools)");
-    quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
     let folder = directory.join("image");
     fs::create_dir_all(&folder)?;
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--profile", "ends", "--locked", "--package", "tributary-ends", "--target", &platform]);
-    quietly(cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target), &hint)?;
-    for program in ["measure/tributary-agent", "ends/tributary-ends"] {
-        let name = Path::new(program).file_name().context("it has a name")?;
-        fs::copy(target.join(&platform).join(program), folder.join(name))?;
-    }
+    let cargo = |profile: &str, program: &str, platform: &str| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--locked", "--profile", profile, "--package", program, "--target", platform]);
+        cargo.current_dir(&repository).env("CARGO_TARGET_DIR", &target);
+        cargo
+    };
+    let built = |profile: &str, program: &str, platform: &str| {
+        fs::copy(target.join(platform).join(profile).join(program), folder.join(program))
+    };
+    // What release differs in, whole-program optimisation, costs minutes and shows nothing here.
+    let mut agent = cargo("measure", "tributary-agent", &glibc);
+    quietly(agent.env("RUSTFLAGS", "-C target-feature=+crt-static"), "no static agent could be built")?;
+    built("measure", "tributary-agent", &glibc)?;
+    let hint = format!("no ends could be built (rustup target add {musl}; a C compiler for musl: musl-tools)");
+    quietly(&mut cargo("ends", "tributary-ends", &musl), &hint)?;
+    built("ends", "tributary-ends", &musl)?;
     let mut image = Command::new(engine);
     image.args(["build", "--quiet", "--target", "prebuilt", "--tag", name, "--file"]);
     quietly(image.arg(repository.join("agent/Dockerfile")).arg(&folder), "the image could not be built")?;
