@@ -175,6 +175,7 @@ impl Driver {
             self.wait(STEP).await?;
             sleep(STEP).await;
         }
+        self.restart_garbage_collectors().await?;
         for (cluster, root) in std::mem::take(&mut self.doomed) {
             self.delete(cluster, root).await;
         }
@@ -186,6 +187,17 @@ impl Driver {
             true => Ok(()),
             false => Err("users do not reach API servers that are there".to_owned()),
         }
+    }
+
+    /// Kubernetes' garbage collector goes by UIDs, and its cache by names: what is deleted and made anew under its name while
+    /// the collector's watch is away is a change to it, and what the first one owned stays. It finds that when it starts.
+    async fn restart_garbage_collectors(&self) -> Result<(), String> {
+        for cluster in 0..CLUSTERS.len() {
+            let own = self.ground.cluster(cluster);
+            own.stop_component(Component::ControllerManager).map_err(|error| error.to_string())?;
+            own.start_component(Component::ControllerManager).await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Users delete everything.

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tributary::api::labels;
+use tributary_tests::federation::SYSTEM;
 
 use super::oracle::{Brokers, Keys, Lives, Seen, is_hosted, written_by_others};
 use super::{CLUSTERS, NAMESPACE, is_by_tunnel};
@@ -91,6 +92,29 @@ struct State {
     /// UIDs of MiniClusters that their users have given up.
     given_up: BTreeSet<String>,
     looks: u64,
+    /// What there was of each kind, by UID or another word for it.
+    there_was: BTreeMap<&'static str, BTreeSet<String>>,
+}
+
+/// HostedBursts whose brokers were all ready at a time.
+const READY: &str = "ready";
+
+impl State {
+    fn count(&mut self, cluster: usize, kind: &'static str, object: &Value) {
+        self.looks += 1;
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        let (kind, word) = match kind {
+            // Each leader has a number of its own.
+            "Lease" if object["metadata"]["namespace"] != SYSTEM => return,
+            "Lease" => (kind, format!("{cluster} {}", object["spec"]["leaseTransitions"])),
+            "HostedBurst" if object["status"]["phase"] == "Ready" => (READY, uid.to_owned()),
+            _ => (kind, uid.to_owned()),
+        };
+        self.there_was.entry(kind).or_default().insert(word.clone());
+        if kind == READY {
+            self.there_was.entry("HostedBurst").or_default().insert(word);
+        }
+    }
 }
 
 /// What looks at all clusters all the time.
@@ -100,10 +124,17 @@ pub(super) struct Eyes {
 }
 
 /// What was seen, as figures.
+#[derive(Debug)]
+#[allow(dead_code, reason = "they are printed as they are")]
 pub(super) struct Figures {
-    pub looks: u64,
-    pub pods: usize,
-    pub keys: usize,
+    events_seen: u64,
+    mini_clusters: usize,
+    jobs: usize,
+    pods: usize,
+    hosted_bursts: usize,
+    of_them_ready: usize,
+    leaders: usize,
+    secret_keys: usize,
 }
 
 impl Eyes {
@@ -127,7 +158,17 @@ impl Eyes {
 
     pub(super) fn figures(&self) -> Figures {
         let state = self.state.lock().unwrap();
-        Figures { looks: state.looks, pods: state.lives.count(), keys: state.keys.count() }
+        let count = |what: &str| state.there_was.get(what).map_or(0, BTreeSet::len);
+        Figures {
+            events_seen: state.looks,
+            mini_clusters: count("MiniCluster"),
+            jobs: count("Job"),
+            pods: count("Pod"),
+            hosted_bursts: count("HostedBurst"),
+            of_them_ready: count(READY),
+            leaders: count("Lease"),
+            secret_keys: state.keys.count(),
+        }
     }
 
     /// Whose secret key is in a text.
@@ -179,7 +220,7 @@ impl Eyes {
         let value = serde_json::to_value(&object).expect("an object has a JSON form");
         let at = format!("{}: {kind} {}/{}", CLUSTERS[cluster], key.2, key.3);
         let mut state = self.state.lock().unwrap();
-        state.looks += 1;
+        state.count(cluster, kind, &value);
         if kind == "Secret" {
             if state.keys.learn(&at, &value) {
                 // It may have been written elsewhere before.

@@ -117,11 +117,6 @@ impl Lives {
         self.jobs.insert(uid.to_owned(), brokers);
     }
 
-    /// How many there were.
-    pub(super) fn count(&self) -> usize {
-        self.pods.len()
-    }
-
     /// The pods of a cluster in an answer that was asked for at `asked` and came at `answered`.
     pub(super) fn seen<'a>(
         &mut self,
