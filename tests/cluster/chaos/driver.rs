@@ -16,9 +16,9 @@ use tributary::clock::{Rng as _, SeededRng};
 use tributary_sandbox::Component;
 
 use super::eyes::{Eyes, Story};
-use super::ground::{Ground, import};
+use super::ground::{Ground, import, is_job};
 use super::oracle::{OWNER, USER};
-use super::{CLUSTERS, NAMESPACE, PATIENCE};
+use super::{CLUSTERS, PATIENCE};
 
 /// How long a request of a person may take.
 const NO_ANSWER: Duration = Duration::from_secs(4);
@@ -33,8 +33,6 @@ pub(super) struct Wanted {
     pub spec: Value,
     /// The API server has said so.
     pub written: bool,
-    /// As the API server said when it was written last.
-    uid: Option<String>,
     /// Its command may have ended.
     pub may_be_over: bool,
 }
@@ -153,10 +151,10 @@ impl Driver {
         for (cluster, site) in ground.sites.iter().enumerate() {
             for (replica, agent) in site.agents.iter().enumerate() {
                 let Some(status) = agent.ended() else { continue };
-                self.count(
-                    "agents that ended by themselves",
-                    format!("{}: agent {replica} ended: {status}", CLUSTERS[cluster]),
-                );
+                let log = agent.log_text();
+                let why: Vec<&str> = log.lines().rev().filter(|line| line.contains("rror")).take(3).collect();
+                let line = format!("{}: agent {replica} ended ({status}): {}", CLUSTERS[cluster], why.join(" / "));
+                self.count("agents that ended by themselves", line);
                 agent.start(&ground.group).unwrap();
             }
         }
@@ -179,6 +177,7 @@ impl Driver {
         for (cluster, root) in std::mem::take(&mut self.doomed) {
             self.delete(cluster, root).await;
         }
+        self.resume_jobs().await;
         let unsure: Vec<_> = self.wanted.iter().filter(|(_, wanted)| !wanted.written).map(|(key, _)| *key).collect();
         for (cluster, root) in unsure {
             self.write(cluster, root).await;
@@ -198,6 +197,17 @@ impl Driver {
             own.start_component(Component::ControllerManager).await.map_err(|error| error.to_string())?;
         }
         Ok(())
+    }
+
+    /// Users let FluxJobs run that they have held.
+    async fn resume_jobs(&mut self) {
+        let jobs: Vec<_> = self.wanted.keys().copied().filter(|(_, root)| is_job(root)).collect();
+        for (cluster, root) in jobs {
+            if let Some(wanted) = self.wanted.get_mut(&(cluster, root)) {
+                wanted.spec["suspend"] = false.into();
+            }
+            self.write(cluster, root).await;
+        }
     }
 
     /// Users delete everything.
@@ -314,17 +324,17 @@ impl Driver {
     /// Writes what a user wants.
     async fn write(&mut self, cluster: usize, root: &'static str) {
         let name = name_of(cluster, root);
-        let api = self.ground.sites[cluster].place.mini_clusters();
+        let api = self.ground.sites[cluster].of_users(root);
         let Some(wanted) = self.wanted.get(&(cluster, root)) else { return };
-        let object = json!({
-            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
-            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": wanted.spec,
-        });
+        let (version, kind) = match is_job(root) {
+            true => ("tributary.dev/v1alpha1", "FluxJob"),
+            false => ("flux-framework.org/v1alpha2", "MiniCluster"),
+        };
+        let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": wanted.spec});
         let (params, patch) = (PatchParams::apply(USER).force().validation_strict(), Patch::Apply(&object));
         let answer = self.ask(&name, async || api.patch(&name, &params, &patch).await).await;
         let Some(wanted) = self.wanted.get_mut(&(cluster, root)) else { return };
         wanted.written = answer.is_some();
-        wanted.uid = answer.and_then(|object| object.uid()).or(wanted.uid.take());
     }
 
     fn doom(&mut self, cluster: usize, root: &'static str) {
@@ -334,7 +344,7 @@ impl Driver {
     /// Deletes the MiniCluster that a user knows, and no other one.
     async fn delete(&mut self, cluster: usize, root: &'static str) {
         let name = name_of(cluster, root);
-        let api = self.ground.sites[cluster].place.mini_clusters();
+        let api = self.ground.sites[cluster].of_users(root);
         let object = match self.ask(&name, async || api.get_opt(&name).await).await {
             Some(Some(object)) => object,
             Some(None) => return drop(self.wanted.remove(&(cluster, root))),

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout};
 use tributary::api::labels;
 use tributary_tests::federation::SYSTEM;
 
-use super::oracle::{Brokers, Keys, Lives, Seen, is_hosted, written_by_others};
-use super::{CLUSTERS, NAMESPACE, is_by_tunnel};
+use super::oracle::{Brokers, Keys, Lives, Seen, is_made, written_by_others};
+use super::{CLUSTERS, is_by_tunnel};
 
 /// Group, version and kind of what is watched.
 const KINDS: [(&str, &str, &str); 16] = [
@@ -89,7 +89,7 @@ struct State {
     keys: Keys,
     lives: Lives,
     objects: BTreeMap<Key, Value>,
-    /// UIDs of MiniClusters that their users have given up.
+    /// UIDs of objects that their users have given up.
     given_up: BTreeSet<String>,
     looks: u64,
     /// What there was of each kind, by UID or another word for it.
@@ -151,7 +151,7 @@ impl Eyes {
         (eyes, tasks)
     }
 
-    /// The user of a MiniCluster is about to delete it.
+    /// The user of an object is about to delete it.
     pub(super) fn given_up(&self, uid: &str) {
         self.state.lock().unwrap().given_up.insert(uid.to_owned());
     }
@@ -235,7 +235,7 @@ impl Eyes {
         if let Some(whose) = state.keys.in_object(&value) {
             self.story.breaks(format!("{whose} is in {at}: {value}"));
         }
-        let of_a_user = kind == "MiniCluster" && !is_hosted(&value) || ["ClusterPeer", "FluxJob"].contains(&kind);
+        let of_a_user = is_of_a_user(kind, &value) || kind == "ClusterPeer";
         if let Some(who) = of_a_user.then(|| written_by_others(kind, &value)).flatten() {
             self.story.breaks(format!("{at}: {who}: {value}"));
         }
@@ -255,17 +255,16 @@ impl Eyes {
         self.lost(&state, &at, key.1, &object);
     }
 
-    /// A MiniCluster of a user is gone: the user said so.
+    /// What is a user's is gone: the user said so.
     fn lost(&self, state: &State, at: &str, kind: &str, object: &Value) {
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-        if kind == "MiniCluster" && !is_hosted(object) && !state.given_up.contains(uid) {
+        if is_of_a_user(kind, object) && !state.given_up.contains(uid) {
             self.story.breaks(format!("{at} is gone, and its user has not deleted it: {object}"));
         }
     }
 
     async fn list_pods(self: Arc<Self>, client: Client, cluster: usize) {
-        let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
-        let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
+        let (jobs, pods): (Api<Job>, Api<Pod>) = (Api::all(client.clone()), Api::all(client));
         loop {
             sleep(LOOK_AGAIN).await;
             let (everything, asked) = (ListParams::default(), self.story.now());
@@ -286,6 +285,10 @@ impl Eyes {
             }
         }
     }
+}
+
+fn is_of_a_user(kind: &str, object: &Value) -> bool {
+    kind == "FluxJob" || kind == "MiniCluster" && !is_made(object)
 }
 
 /// A pod of a Job that has not ended.

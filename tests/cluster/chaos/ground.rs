@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tributary::api::cluster_card::{self, ClusterCard};
+use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::{ADMIN, Cluster, ClusterOptions, Group, NodeGroup, Options, Sandbox};
 use tributary_tests::agent::{AGENT_USER, Agent, Setup};
@@ -19,7 +22,7 @@ use tributary_tests::scenario::Place;
 use tributary_tests::udp_way::{Way, way};
 
 use super::oracle::OWNER;
-use super::{CLUSTERS, NAMESPACE};
+use super::{CLUSTERS, JOBS, NAMESPACE, QUEUE};
 
 /// Short leases, so that some faults outlast them; and agents that are their own authorities.
 const EXTRA: &str = "validity = \"10m\"\n[bursting]\nlease_seconds = 15\ndrain_seconds = 2\ngrace_seconds = 8";
@@ -33,6 +36,14 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn client(&self) -> &Client {
         &self.place.client
+    }
+
+    /// Objects of users by kind and name of the root: MiniClusters, and FluxJobs in their own namespace.
+    pub(super) fn of_users(&self, root: &str) -> Api<DynamicObject> {
+        match is_job(root) {
+            true => Api::namespaced_with(self.client().clone(), QUEUE, &ApiResource::erase::<FluxJob>(&())),
+            false => Api::namespaced_with(self.client().clone(), NAMESPACE, &ApiResource::erase::<MiniCluster>(&())),
+        }
     }
 
     pub(super) fn peers(&self) -> Api<ClusterPeer> {
@@ -68,6 +79,8 @@ impl Ground {
             apply_crds(&client).await.unwrap();
             make_namespace(&client, SYSTEM).await.unwrap();
             make_namespace(&client, NAMESPACE).await.unwrap();
+            make_namespace(&client, QUEUE).await.unwrap();
+            queue(&client, sites.len()).await.unwrap();
             chart::install_rules(&client).await.unwrap();
             let agents = replicas(cluster, directory.path());
             sites.push(Site { agents, place: Place { client, namespace: NAMESPACE.to_owned() } });
@@ -137,9 +150,26 @@ impl Ground {
     }
 }
 
+/// The quota of FluxJobs, and where they go that do not fit: a part of them, or all.
+async fn queue(client: &Client, cluster: usize) -> anyhow::Result<()> {
+    let policy = ["Split", "Whole", "Whole"][cluster];
+    let setup = json!({
+        "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxSetup", "metadata": {"name": "default"},
+        "spec": {"quota": {"brokers": 4}, "overflow": {"policy": policy}},
+    });
+    let setups: Api<FluxSetup> = Api::namespaced(client.clone(), QUEUE);
+    setups.patch("default", &PatchParams::apply(OWNER).force(), &Patch::Apply(&setup)).await?;
+    Ok(())
+}
+
 /// What owners let peers do.
 pub(super) fn import() -> Value {
     json!({"namespaces": ["*"]})
+}
+
+/// Whether this is the name of a FluxJob.
+pub(super) fn is_job(root: &str) -> bool {
+    JOBS.contains(&root)
 }
 
 /// Each cluster with each other.

@@ -43,6 +43,10 @@ const NAMESPACE: &str = "chaos";
 /// MiniClusters that each cluster may have; the last one's bursts reach their lead by the tunnel.
 const ROOTS: [&str; 3] = ["lake", "pond", "moss"];
 
+/// FluxJobs that each cluster may have, in a namespace with a quota.
+const JOBS: [&str; 2] = ["net", "weir"];
+const QUEUE: &str = "chaos-queue";
+
 /// How long anything may take once faults are over: peers that were lost often get nothing new for minutes.
 const PATIENCE: Duration = Duration::from_secs(6 * 60);
 
@@ -104,7 +108,9 @@ async fn live(
         tries += 1;
         if tries.is_multiple_of(5) {
             rest::retry(ground, tries).await;
+            rest::link_again(ground, story).await;
         }
+        rest::end_jobs(ground).await;
         rest::troubles(ground, &driver.wanted).await
     })
     .await?;

@@ -191,15 +191,15 @@ pub(super) fn lost_of(written: &Value, there: &Value, at: &str) -> Option<String
 }
 
 /// What is left over of objects in the namespaces of users, and of ours elsewhere.
-pub(super) fn is_left(users: &str, object: &Value) -> Option<String> {
+pub(super) fn is_left(users: &[&str], object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     let [kind, name, namespace] =
         [&object["kind"], &metadata["name"], &metadata["namespace"]].map(|text| text.as_str().unwrap_or_default());
     let label = |key: &str| metadata["labels"][key].as_str();
     let of_a_namespace = match (kind, name) {
-        // Kubernetes makes them in each namespace.
-        ("ServiceAccount", "default") | ("ConfigMap", "kube-root-ca.crt") | ("Event", _) => false,
-        _ => namespace == users,
+        // Kubernetes makes them in each namespace, or its owner did.
+        ("FluxSetup", _) | ("ServiceAccount", "default") | ("ConfigMap", "kube-root-ca.crt") | ("Event", _) => false,
+        _ => users.contains(&namespace),
     };
     let is_record = label(labels::ROLE) == Some(labels::role::USAGE);
     let of_a_root = [labels::MINICLUSTER, labels::MINICLUSTER_UID, labels::BURST_UID, labels::SLOT, labels::ROOT_UID]
@@ -208,8 +208,8 @@ pub(super) fn is_left(users: &str, object: &Value) -> Option<String> {
     (of_a_namespace || of_a_root && !is_record).then(|| format!("{kind} {namespace}/{name}"))
 }
 
-/// Whether a MiniCluster is a burst of another cluster's.
-pub(super) fn is_hosted(object: &Value) -> bool {
+/// Whether a MiniCluster is made by an agent: for a burst of another cluster's, or for a FluxJob.
+pub(super) fn is_made(object: &Value) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|owner| owner["kind"] == "HostedBurst")
+    owners.into_iter().flatten().any(|owner| owner["kind"] == "HostedBurst" || owner["kind"] == "FluxJob")
 }

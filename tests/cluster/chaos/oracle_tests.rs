@@ -118,7 +118,10 @@ fn a_spec_that_is_lost_is_seen() {
 #[test]
 fn what_is_left_over_is_seen() {
     let object = |kind: &str, namespace: &str, name: &str, labels: Value| {
-        is_left("users", &json!({"kind": kind, "metadata": {"name": name, "namespace": namespace, "labels": labels}}))
+        is_left(
+            &["users"],
+            &json!({"kind": kind, "metadata": {"name": name, "namespace": namespace, "labels": labels}}),
+        )
     };
     for kind in ["MiniCluster", "Burst", "HostedBurst", "Job", "Pod", "Secret", "ConfigMap", "Service", "EndpointSlice"]
     {

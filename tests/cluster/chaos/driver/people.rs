@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
@@ -14,11 +14,18 @@ use tributary_sandbox::annotations;
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::bursting;
 
-use super::super::{CLUSTERS, NAMESPACE, ROOTS, is_by_tunnel};
+use super::super::ground::is_job;
+use super::super::{CLUSTERS, JOBS, NAMESPACE, QUEUE, ROOTS, is_by_tunnel};
 use super::{Driver, End, Wanted, name_of};
 
 impl Driver {
     fn spec(&mut self, cluster: usize, root: &str) -> Value {
+        if is_job(root) {
+            let size = 1 + self.below(6);
+            return json!({
+                "image": "rockylinux:9", "command": "hostname", "size": size, "allowBurst": true, "suspend": false,
+            });
+        }
         let others: Vec<&str> = CLUSTERS.into_iter().filter(|name| *name != CLUSTERS[cluster]).collect();
         let slots = 1 + self.below(2);
         let slots: Vec<Value> = (0..slots)
@@ -42,7 +49,8 @@ impl Driver {
     }
 
     pub(super) async fn user(&mut self) {
-        let (cluster, root) = (self.below(CLUSTERS.len()), ROOTS[self.below(ROOTS.len())]);
+        let all = [&ROOTS[..], &JOBS].concat();
+        let (cluster, root) = (self.below(CLUSTERS.len()), all[self.below(all.len())]);
         let (what, number, first) = (self.below(10), 1 + self.below(3), self.below(2));
         let (spec, name) = (self.spec(cluster, root), name_of(cluster, root));
         let key = (cluster, root);
@@ -50,7 +58,7 @@ impl Driver {
             return;
         }
         let site = CLUSTERS[cluster];
-        let new = |spec| Wanted { spec, written: false, uid: None, may_be_over: false };
+        let new = |spec| Wanted { spec, written: false, may_be_over: false };
         let Some(wanted) = self.wanted.get_mut(&key) else {
             self.count("apply", format!("{site}: {name} is applied: {spec}"));
             self.wanted.insert(key, new(spec));
@@ -69,6 +77,8 @@ impl Driver {
                     self.write(cluster, root).await;
                 }
             }
+            // What a FluxJob asks for is fixed.
+            2..=4 | 8 if is_job(root) => {}
             2 | 3 => {
                 let slots = wanted.spec["flux"]["bursting"]["clusters"].as_array_mut().expect("it has slots");
                 let slot = first % slots.len();
@@ -76,12 +86,12 @@ impl Driver {
                 self.count("scale", format!("{site}: burst {slot} of {name} shall have {number}"));
                 self.write(cluster, root).await;
             }
-            4 | 5 => {
+            4 | 5 if !is_job(root) => {
                 wanted.spec["size"] = number.into();
                 self.count("resize", format!("{site}: {name} shall have {number}"));
                 self.write(cluster, root).await;
             }
-            6 | 7 => {
+            5..=7 => {
                 let suspend = wanted.spec["suspend"] != true;
                 wanted.spec["suspend"] = suspend.into();
                 self.count("suspend", format!("{site}: suspend of {name} is {suspend}"));
@@ -98,13 +108,15 @@ impl Driver {
             _ => {
                 wanted.may_be_over = true;
                 self.count("finish", format!("{site}: the command of {name} ends"));
-                self.finish(cluster, &name).await;
+                self.finish(cluster, root, &name).await;
             }
         }
     }
 
-    async fn finish(&self, cluster: usize, name: &str) {
-        let pods = self.ground.sites[cluster].place.pods();
+    /// The command of a MiniCluster, or of a FluxJob that runs here, ends.
+    async fn finish(&self, cluster: usize, root: &str, name: &str) {
+        let namespace = if is_job(root) { QUEUE } else { NAMESPACE };
+        let pods: Api<Pod> = Api::namespaced(self.ground.sites[cluster].client().clone(), namespace);
         let lead = format!("job-name={name},{}=0", labels::kubernetes::COMPLETION_INDEX);
         let list = self.ask(name, async || pods.list(&ListParams::default().labels(&lead)).await).await;
         for pod in list.iter().flatten() {
@@ -119,7 +131,10 @@ impl Driver {
         if self.away(cluster) {
             return;
         }
-        let place = self.ground.sites[cluster].place.clone();
+        let mut place = self.ground.sites[cluster].place.clone();
+        if chosen % 4 == 0 {
+            QUEUE.clone_into(&mut place.namespace);
+        }
         let end = Instant::now() + Duration::from_millis(lasts);
         let (site, peer) = (CLUSTERS[cluster], CLUSTERS[other]);
         match what {
@@ -128,13 +143,13 @@ impl Driver {
             2 | 3 => self.delete_one("delete a Job", cluster, &place.jobs(), chosen).await,
             4 | 5 => self.delete_one("delete a pod", cluster, &place.pods(), chosen).await,
             6 => {
-                let client = place.client;
+                let (client, namespace) = (place.client, place.namespace);
                 match chosen % 3 {
                     0 => {
                         self.delete_one(
                             "delete a Service",
                             cluster,
-                            &Api::<Service>::namespaced(client, NAMESPACE),
+                            &Api::<Service>::namespaced(client, &namespace),
                             chosen,
                         )
                         .await
@@ -143,13 +158,13 @@ impl Driver {
                         self.delete_one(
                             "delete a ConfigMap",
                             cluster,
-                            &Api::<ConfigMap>::namespaced(client, NAMESPACE),
+                            &Api::<ConfigMap>::namespaced(client, &namespace),
                             chosen,
                         )
                         .await
                     }
                     _ => {
-                        let slices = Api::<EndpointSlice>::namespaced(client, NAMESPACE);
+                        let slices = Api::<EndpointSlice>::namespaced(client, &namespace);
                         self.delete_one("delete an EndpointSlice", cluster, &slices, chosen).await;
                     }
                 }
