@@ -16,7 +16,7 @@ use tributary::clock::{Rng as _, SeededRng};
 use tributary_sandbox::Component;
 
 use super::eyes::{Eyes, Story};
-use super::ground::{Ground, import, is_job};
+use super::ground::{Ground, is_job};
 use super::oracle::{OWNER, USER};
 use super::{CLUSTERS, PATIENCE};
 
@@ -258,7 +258,7 @@ impl Driver {
                 let spec = if end == End::Drain(cluster, other) {
                     json!({"drain": false})
                 } else {
-                    json!({"import": import()})
+                    json!({"import": {"maxBursts": null}})
                 };
                 if self.away(cluster) || !self.change_peer(cluster, other, spec.clone()).await {
                     return self.ends.push((Instant::now() + SETTLED, end));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use tributary::api::cluster_card::{self, ClusterCard};
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
@@ -121,7 +121,7 @@ impl Ground {
             "metadata": {"name": CLUSTERS[other], "namespace": SYSTEM},
             "spec": {
                 "endpoints": [endpoint], "trustBundle": card.trust_bundle, "trustUpdates": "FromPeer",
-                "clusterUID": card.cluster_uid, "import": import(), "export": {"capacity": true, "status": true},
+                "clusterUID": card.cluster_uid, "import": {"namespaces": ["*"]}, "export": {"capacity": true, "status": true},
             },
         });
         let params = PatchParams::apply(OWNER).force();
@@ -160,11 +160,6 @@ async fn queue(client: &Client, cluster: usize) -> anyhow::Result<()> {
     let setups: Api<FluxSetup> = Api::namespaced(client.clone(), QUEUE);
     setups.patch("default", &PatchParams::apply(OWNER).force(), &Patch::Apply(&setup)).await?;
     Ok(())
-}
-
-/// What owners let peers do.
-pub(super) fn import() -> Value {
-    json!({"namespaces": ["*"]})
 }
 
 /// Whether this is the name of a FluxJob.

@@ -184,7 +184,7 @@ impl Driver {
             }
             _ => {
                 self.count("limit", format!("{site}: {peer} may place one burst"));
-                self.change_peer(cluster, other, json!({"import": {"namespaces": ["*"], "maxBursts": 1}})).await;
+                self.change_peer(cluster, other, json!({"import": {"maxBursts": 1}})).await;
                 self.ends.push((end, End::Import(cluster, other)));
             }
         }
