@@ -152,10 +152,10 @@ impl Ground {
 
 /// The quota of FluxJobs, and where they go that do not fit: a part of them, or all.
 async fn queue(client: &Client, cluster: usize) -> anyhow::Result<()> {
-    let policy = ["Split", "Whole", "Whole"][cluster];
+    let (policy, brokers) = [("Split", 3), ("Whole", 4), ("Whole", 4)][cluster];
     let setup = json!({
         "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxSetup", "metadata": {"name": "default"},
-        "spec": {"quota": {"brokers": 4}, "overflow": {"policy": policy}},
+        "spec": {"quota": {"brokers": brokers}, "overflow": {"policy": policy}},
     });
     let setups: Api<FluxSetup> = Api::namespaced(client.clone(), QUEUE);
     setups.patch("default", &PatchParams::apply(OWNER).force(), &Patch::Apply(&setup)).await?;

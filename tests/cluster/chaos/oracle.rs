@@ -140,13 +140,13 @@ impl Lives {
 
     /// Two pods that lived at one time, have one rank of one instance, and can both join it.
     pub(super) fn twice(&self) -> Option<String> {
-        let mut ranks: BTreeMap<(&str, &str, &str), Vec<(&Life, bool)>> = BTreeMap::new();
+        let mut ranks: BTreeMap<[&str; 3], Vec<(&Life, bool)>> = BTreeMap::new();
         for life in self.pods.values() {
             let Some(brokers) = self.jobs.get(&life.job) else { continue };
-            let rank = (brokers.digest.as_str(), brokers.name.as_str(), life.index.as_str());
+            let rank = [brokers.digest.as_str(), brokers.name.as_str(), life.index.as_str()];
             ranks.entry(rank).or_default().push((life, brokers.tunnel));
         }
-        ranks.into_iter().find_map(|((_, job, index), lives)| {
+        ranks.into_iter().find_map(|([_, job, index], lives)| {
             let pairs =
                 lives.iter().enumerate().flat_map(|(n, one)| lives[n + 1..].iter().map(move |two| (*one, *two)));
             pairs.into_iter().find_map(|((one, tunnel), (two, _))| {

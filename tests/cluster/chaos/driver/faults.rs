@@ -24,7 +24,7 @@ impl Driver {
         let (own, agent) = (ground.cluster(cluster), &ground.sites[cluster].agents[replica]);
         let for_long = format!("for {:.1} s", lasts as f64 / 1000.0);
         let end_of = match what {
-            0..=4 | 5 | 6 if !self.break_it(cluster, &format!("agent {replica}")) => return,
+            0..=6 if !self.break_it(cluster, &format!("agent {replica}")) => return,
             0..=3 => {
                 self.count("kill an agent", format!("{site}: agent {replica} is killed {for_long}"));
                 agent.kill().unwrap();

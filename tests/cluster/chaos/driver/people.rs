@@ -21,7 +21,7 @@ use super::{Driver, End, Wanted, name_of};
 impl Driver {
     fn spec(&mut self, cluster: usize, root: &str) -> Value {
         if is_job(root) {
-            let size = 1 + self.below(6);
+            let size = 1 + self.below(4);
             return json!({
                 "image": "rockylinux:9", "command": "hostname", "size": size, "allowBurst": true, "suspend": false,
             });
