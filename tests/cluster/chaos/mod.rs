@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(6 * 60);
 
 /// Seed and seconds, if nothing else is said.
 const SEED: u64 = 1;
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 100;
 
 /// Whether the brokers of a root, or of a slot, reach their lead by the tunnel.
 fn is_by_tunnel(name: &str) -> bool {
@@ -84,11 +84,12 @@ async fn three_clusters_come_through_everything_at_once() {
     // Past the capture of the tests' output.
     let _ = writeln!(
         std::io::stderr(),
-        "chaos, seed {seed}: {} events in {} s: {:?}; {:?}; all over after {:.0?}",
+        "chaos, seed {seed}: {} events in {} s: {:?}; {:?}; linked again: {}; all over after {:.0?}",
         driver.counts.values().sum::<usize>(),
         time.as_secs(),
         driver.counts,
         eyes.figures(),
+        story.told().matches("is linked again").count(),
         story.now(),
     );
 }
