@@ -33,7 +33,7 @@ pub(crate) struct TrustPublisher {
     pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
     /// What they shall know; `None`: our authority is not ours to replace.
     pub offer: watch::Receiver<Option<Arc<TrustOffer>>>,
-    /// Bursts, and HostedBursts: whoever they are of, or on, is a peer again once its ClusterPeer is.
+    /// Bursts and HostedBursts. Who has some here, or has some of ours, is a peer again once there is its ClusterPeer.
     pub bound: (Cache<Burst>, Cache<HostedBurst>),
     /// Shown: the bundle that every peer has taken.
     pub known: watch::Sender<Option<String>>,
@@ -115,7 +115,8 @@ impl TrustPublisher {
     }
 }
 
-/// Whether all have taken a bundle: the peers, and whoever was one and may be again, since there are bursts of it, or on it.
+/// Whether all have taken a bundle: the peers, and each one that was one and may be again, since there are bursts of it, or
+/// on it.
 fn known_to_all(
     specs: &BTreeMap<PeerName, PeerSpec>,
     bound: &BTreeSet<PeerName>,

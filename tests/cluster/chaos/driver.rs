@@ -188,8 +188,9 @@ impl Driver {
         }
     }
 
-    /// Kubernetes' garbage collector goes by UIDs, and its cache by names: what is deleted and made anew under its name while
-    /// the collector's watch is away is a change to it, and what the first one owned stays. It finds that when it starts.
+    /// Kubernetes' garbage collector goes by UIDs, and its cache by names: what is deleted and made anew under its name
+    /// while the collector's watch is away is a change to it, and what the first one owned stays. It finds that when it
+    /// starts.
     async fn restart_garbage_collectors(&self) -> Result<(), String> {
         for cluster in 0..CLUSTERS.len() {
             let own = self.ground.cluster(cluster);

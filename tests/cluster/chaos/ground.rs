@@ -121,7 +121,8 @@ impl Ground {
             "metadata": {"name": CLUSTERS[other], "namespace": SYSTEM},
             "spec": {
                 "endpoints": [endpoint], "trustBundle": card.trust_bundle, "trustUpdates": "FromPeer",
-                "clusterUID": card.cluster_uid, "import": {"namespaces": ["*"]}, "export": {"capacity": true, "status": true},
+                "clusterUID": card.cluster_uid, "import": {"namespaces": ["*"]},
+                "export": {"capacity": true, "status": true},
             },
         });
         let params = PatchParams::apply(OWNER).force();

@@ -1,10 +1,10 @@
-//! Chaos on real control planes: three clusters with two agents each. Users and owners change everything by a seed, while
-//! agents are killed and frozen, leaders moved, API servers stopped, ways between agents cut, certificates and authorities
-//! replaced, and ClusterPeers removed and made again.
+//! Chaos on real control planes: three clusters with two agents each. Users and owners change everything by a seed,
+//! while agents are killed and frozen, leaders moved, API servers stopped, ways between agents cut, certificates and
+//! authorities replaced, and ClusterPeers removed and made again.
 //!
-//! All the time, no broker runs twice, no secret key is anywhere but in Secrets, and nobody but users and owners changes or
-//! removes what is theirs. In the end faults are over: everything becomes what its user asked for, and once all is deleted,
-//! nothing of it is left.
+//! All the time, no broker runs twice, no secret key is anywhere but in Secrets, and nobody but users and owners changes
+//! or removes what is theirs. In the end faults are over: everything becomes what its user asked for, and once all is
+//! deleted, nothing of it is left.
 //!
 //! | file | what it does |
 //! |---|---|

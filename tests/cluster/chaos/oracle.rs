@@ -94,8 +94,8 @@ pub(super) struct Seen<'a> {
     pub index: &'a str,
 }
 
-/// For how long a pod is known to have lived: from the answer in which it was seen first to the question whose answer had it
-/// last.
+/// For how long a pod is known to have lived: from the answer in which it was seen first to the question whose answer had
+/// it last.
 struct Life {
     cluster: usize,
     name: String,

@@ -153,8 +153,8 @@ pub(super) async fn retry(ground: &Ground, word: u64) {
     }
 }
 
-/// Owners do what the ClusterPeer says: a cluster that has replaced its authority while its own ClusterPeer of another one was
-/// away has not told that one.
+/// Owners do what the ClusterPeer says: a cluster that has replaced its authority while its own ClusterPeer of another one
+/// was away has not told that one.
 pub(super) async fn link_again(ground: &Ground, story: &Story) {
     for (from, to) in pairs() {
         let Ok(peer) = ground.sites[from].peers().get(CLUSTERS[to]).await else { continue };
@@ -197,7 +197,8 @@ pub(super) async fn nothing_leaked(ground: &Ground, eyes: &Eyes) -> Result<(), S
             if let Some(whose) = eyes.key_in(&log) {
                 return Err(format!("{whose} is in the log of an agent of {}", CLUSTERS[cluster]));
             }
-            // The test that stands for an agent's program fails if the agent ends with an error: Kubernetes starts it again.
+            // The test that stands for an agent's program fails if the agent ends with an error: Kubernetes starts it
+            // again.
             let panics = |line: &&str| line.contains("panicked at") && !line.contains("panicked at tests/");
             if let Some(line) = log.lines().find(panics) {
                 return Err(format!("an agent of {}: {line}", CLUSTERS[cluster]));
