@@ -11,6 +11,7 @@ mod asking;
 mod availability;
 mod bursting;
 mod certificates;
+mod chaos;
 mod chart;
 mod conversion;
 mod corpus;

@@ -150,6 +150,11 @@ impl Agent {
         Ok(())
     }
 
+    /// Where its log is.
+    pub fn log_path(&self) -> PathBuf {
+        self.log()
+    }
+
     /// Its log so far.
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(self.log()).unwrap_or_default()
@@ -158,6 +163,12 @@ impl Agent {
     /// Process id, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|process| process.id())
+    }
+
+    /// How it ended, if it did so by itself.
+    pub fn ended(&self) -> Option<std::process::ExitStatus> {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.as_ref().and_then(|process| process.exited().ok().flatten())
     }
 
     fn running(&self) -> Option<Arc<Process>> {

@@ -1,4 +1,4 @@
-//! A way to a UDP listener that takes time, may lose something, and can be cut.
+//! A way to a UDP listener that takes time, may lose something, and can be cut, also in one direction.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,6 +20,10 @@ pub struct Way {
     pub address: SocketAddr,
     /// Whether nothing gets through.
     pub cut: watch::Sender<bool>,
+    /// Whether nothing gets to the target, whose own datagrams are carried.
+    pub cut_there: watch::Sender<bool>,
+    /// Whether nothing comes back from the target.
+    pub cut_back: watch::Sender<bool>,
 }
 
 /// A way to `target`: every datagram takes `one_way` longer, in both directions, and of 1,000 so many are lost, in each.
@@ -29,8 +33,8 @@ pub struct Way {
 pub async fn way(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Result<Way> {
     let front = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     let address = front.local_addr()?;
-    let cut = watch::Sender::new(false);
-    let broken = cut.subscribe();
+    let [cut, cut_there, cut_back] = [(); 3].map(|()| watch::Sender::new(false));
+    let (there, back) = ([cut.subscribe(), cut_there.subscribe()], [cut.subscribe(), cut_back.subscribe()]);
     tokio::spawn(async move {
         let mut ways: BTreeMap<SocketAddr, mpsc::UnboundedSender<Leaving>> = BTreeMap::new();
         let mut buffer = vec![0; DATAGRAM];
@@ -39,19 +43,23 @@ pub async fn way(target: SocketAddr, one_way: Duration, lost: u64) -> anyhow::Re
             let way = match ways.get(&client) {
                 Some(way) => way.clone(),
                 None => {
-                    let path = (one_way, lost, broken.clone());
+                    let path = (one_way, lost, back.clone());
                     let Ok(way) = answering(target, front.clone(), client, path).await else { return };
                     ways.insert(client, way.clone());
                     way
                 }
             };
-            if luck.loses() || *broken.borrow() {
+            if luck.loses() || is_any(&there) {
                 continue;
             }
             let _ = way.send(Leaving::after(one_way, &buffer[..length]));
         }
     });
-    Ok(Way { address, cut })
+    Ok(Way { address, cut, cut_there, cut_back })
+}
+
+fn is_any(cuts: &[watch::Receiver<bool>]) -> bool {
+    cuts.iter().any(|cut| *cut.borrow())
 }
 
 /// A datagram on its way. All take the same time, so they arrive in the order in which they left.
@@ -87,7 +95,7 @@ async fn answering(
     target: SocketAddr,
     front: Arc<UdpSocket>,
     client: SocketAddr,
-    (one_way, lost, broken): (Duration, u64, watch::Receiver<bool>),
+    (one_way, lost, cuts): (Duration, u64, [watch::Receiver<bool>; 2]),
 ) -> std::io::Result<mpsc::UnboundedSender<Leaving>> {
     let way = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?);
     way.connect(target).await?;
@@ -98,7 +106,7 @@ async fn answering(
         loop {
             // The target may be away for a while.
             let Ok(length) = back.recv(&mut buffer).await else { continue };
-            if luck.loses() || *broken.borrow() {
+            if luck.loses() || is_any(&cuts) {
                 continue;
             }
             let _ = answers.send(Leaving::after(one_way, &buffer[..length]));

@@ -203,7 +203,10 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
             "since when is shown by `kubectl describe minicluster {name} --namespace {namespace}`"
         }
         "BurstUndecided" => "the agent looks at the burst within seconds; if not, see `agentctl check`",
-        "LeftOver" => "Kubernetes deletes what is left of the earlier one: it takes a moment",
+        "LeftOver" => {
+            "Kubernetes deletes what is left of the earlier one: it takes a moment. If it does not, delete it yourself, or \
+             restart kube-controller-manager, which has missed the end of the earlier one"
+        }
         "CertificateMissing" => {
             "restore the Secret, or start a new instance with a certificate of its own: \
              `agentctl rekey {name} --namespace {namespace}`"

@@ -330,8 +330,14 @@ impl Federation {
         };
         let handle = Arc::new(spawn(config, transport, ports));
         let (known, agreed) = watch::channel(None);
-        let teller =
-            TrustPublisher { mesh: handle.clone(), peers: self.bursting.peers(), offer: source.offers(), known };
+        let Watches { bursts, hosted, .. } = self.parts.watches.clone();
+        let teller = TrustPublisher {
+            mesh: handle.clone(),
+            peers: self.bursting.peers(),
+            offer: source.offers(),
+            bound: (bursts, hosted),
+            known,
+        };
         mesh.send_replace(Some(handle.clone()));
         tokio::select! {
             () = self.bursting.clone().run(Some(handle.clone()), handover.clone(), stop.clone()) => {}

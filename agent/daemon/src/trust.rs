@@ -10,6 +10,8 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::watch;
+use tributary::api::burst::Burst;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, TrustUpdates};
 use tributary::clock::SharedClock;
@@ -31,6 +33,8 @@ pub(crate) struct TrustPublisher {
     pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
     /// What they shall know; `None`: our authority is not ours to replace.
     pub offer: watch::Receiver<Option<Arc<TrustOffer>>>,
+    /// Bursts and HostedBursts. Who has some here, or has some of ours, is a peer again once there is its ClusterPeer.
+    pub bound: (Cache<Burst>, Cache<HostedBurst>),
     /// Shown: the bundle that every peer has taken.
     pub known: watch::Sender<Option<String>>,
 }
@@ -65,8 +69,11 @@ impl TrustPublisher {
                         None => again = true,
                     }
                 }
-                let all = specs.values().filter(|spec| !spec.suspend).all(|spec| {
-                    taken.get(&spec.name).is_some_and(|answered| answered.taken && answered.bundle == offer.bundle)
+                let bound = self.bound();
+                // Nothing tells when the bursts of a peer that was removed are gone.
+                again |= bound.iter().any(|name| !specs.contains_key(name));
+                let all = known_to_all(&specs, &bound, |name| {
+                    taken.get(name).is_some_and(|answered| answered.taken && answered.bundle == offer.bundle)
                 });
                 self.known.send_if_modified(|known| {
                     let new = all.then(|| offer.bundle.clone());
@@ -80,6 +87,15 @@ impl TrustPublisher {
                 () = tokio::time::sleep(RETRY), if again => {}
             }
         }
+    }
+
+    /// Peers that bursts are of, or on.
+    fn bound(&self) -> BTreeSet<PeerName> {
+        let (bursts, hosted) = &self.bound;
+        let on =
+            bursts.objects().into_iter().filter_map(|burst| burst.status.as_ref()?.peer.as_deref().map(Into::into));
+        let of = hosted.objects().into_iter().map(|hosted| hosted.spec.peer.as_str().into());
+        on.chain(of).collect()
     }
 
     /// `None`: ask again.
@@ -97,6 +113,17 @@ impl TrustPublisher {
             }
         }
     }
+}
+
+/// Whether all have taken a bundle: the peers, and each one that was one and may be again, since there are bursts of it, or
+/// on it.
+fn known_to_all(
+    specs: &BTreeMap<PeerName, PeerSpec>,
+    bound: &BTreeSet<PeerName>,
+    has_taken: impl Fn(&PeerName) -> bool,
+) -> bool {
+    let peers = specs.values().filter(|spec| !spec.suspend).map(|spec| &spec.name);
+    peers.chain(bound.iter().filter(|name| !specs.contains_key(*name))).all(has_taken)
 }
 
 struct Answered {
@@ -165,5 +192,32 @@ impl TrustReceiver {
 impl TrustSink for TrustReceiver {
     fn offered<'a>(&'a self, peer: &'a PeerName, offer: TrustOffer) -> BoxFuture<'a, TrustAnswer> {
         async move { self.take(peer, &offer).await }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_is_removed_while_it_has_bursts_has_to_be_told_too() {
+        let spec = |name: &str, suspend| PeerSpec { name: name.into(), suspend, ..PeerSpec::default() };
+        let specs = |names: &[(&str, bool)]| -> BTreeMap<PeerName, PeerSpec> {
+            names.iter().map(|(name, suspend)| ((*name).into(), spec(name, *suspend))).collect()
+        };
+        let names = |names: &[&str]| -> BTreeSet<PeerName> { names.iter().copied().map(Into::into).collect() };
+        for (peers, bound, taken, all) in [
+            (&[][..], &[][..], &[][..], true),
+            (&[("west", false), ("north", true)], &[], &["west"], true),
+            (&[("west", false), ("north", false)], &[], &["west"], false),
+            (&[("west", false)], &["west"], &["west"], true),
+            (&[("west", false)], &["north"], &["west"], false),
+            // An owner who suspends a peer knows that it hears nothing.
+            (&[("west", false), ("north", true)], &["north"], &["west"], true),
+        ] {
+            let taken = names(taken);
+            let known = known_to_all(&specs(peers), &names(bound), |name| taken.contains(name));
+            assert_eq!(known, all, "{peers:?}, {bound:?}, {taken:?}");
+        }
     }
 }
