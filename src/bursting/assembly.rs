@@ -270,6 +270,8 @@ impl Bursting {
             () = stop.cancelled() => return,
         }
         publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
+        // Who waits for the list of this term is told, also if it is as the last one.
+        self.specs.send_modify(|_| ());
         self.begin(requests, handover.before());
         self.peer_status.mark_all();
         self.records.begin();

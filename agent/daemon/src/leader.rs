@@ -330,10 +330,10 @@ impl Federation {
         };
         let handle = Arc::new(spawn(config, transport, ports));
         let (known, agreed) = watch::channel(None);
-        let Watches { bursts, hosted, peers, .. } = self.parts.watches.clone();
+        let Watches { bursts, hosted, .. } = self.parts.watches.clone();
         let teller = TrustPublisher {
             mesh: handle.clone(),
-            peers_listed: peers,
+            // Before this term lists them.
             peers: self.bursting.peers(),
             offer: source.offers(),
             bound: (bursts, hosted),

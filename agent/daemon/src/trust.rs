@@ -29,9 +29,7 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(crate) struct TrustPublisher {
     /// Reaches them.
     pub mesh: Arc<MeshHandle>,
-    /// ClusterPeers, as they are listed.
-    pub peers_listed: Cache<ClusterPeer>,
-    /// Whom there is of them.
+    /// Whom there is. This term tells it once all objects are listed, and then each change.
     pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
     /// What they shall know; `None`: our authority is not ours to replace.
     pub offer: watch::Receiver<Option<Arc<TrustOffer>>>,
@@ -44,8 +42,10 @@ pub(crate) struct TrustPublisher {
 impl TrustPublisher {
     /// Offers the newest bundle to every peer that has not taken it, whenever one connects, until dropped.
     pub(crate) async fn run(mut self) {
-        // Who is not listed yet would not be waited for: the next authority would sign before anybody has heard of it.
-        self.peers_listed.listed().await;
+        // Who is not known yet would not be waited for: the next authority would sign before anybody has heard of it.
+        if self.peers.changed().await.is_err() {
+            return;
+        }
         self.bound.0.listed().await;
         self.bound.1.listed().await;
         let mut reports = self.mesh.watch_reports();
@@ -78,12 +78,9 @@ impl TrustPublisher {
                 let bound = self.bound();
                 // Nothing tells when the bursts of a peer that was removed are gone.
                 again |= bound.iter().any(|name| !specs.contains_key(name));
-                // A term begins before its peers are known, and nobody is not everybody.
-                let is_early = specs.is_empty() && !self.peers_listed.objects().is_empty();
-                let all = !is_early
-                    && known_to_all(&specs, &bound, |name| {
-                        taken.get(name).is_some_and(|answered| answered.taken && answered.bundle == offer.bundle)
-                    });
+                let all = known_to_all(&specs, &bound, |name| {
+                    taken.get(name).is_some_and(|answered| answered.taken && answered.bundle == offer.bundle)
+                });
                 self.known.send_if_modified(|known| {
                     let new = all.then(|| offer.bundle.clone());
                     std::mem::replace(known, new.clone()) != new
