@@ -1,6 +1,7 @@
 //! New authorities: ours are offered to the peers, and those of peers are taken where their ClusterPeer lets them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,17 +19,35 @@ use tributary::clock::SharedClock;
 use tributary::cluster::caches::Cache;
 use tributary::cluster::client::Clients;
 use tributary::contract::ports::{TrustAnswer, TrustOffer, TrustSink};
-use tributary::contract::{PeerName, PeerSpec, PeerState};
+use tributary::contract::{PeerName, PeerReport, PeerSpec, PeerState};
 use tributary::federation::identity::{TrustBundle, succession};
 use tributary::federation::mesh::MeshHandle;
 
 /// How soon a peer that could not take an offer is asked again.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// Reaches peers.
+pub(crate) trait Reach: Send + Sync {
+    /// How the connections are.
+    fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>>;
+    /// Offers a peer a trust bundle of ours.
+    fn offer<'a>(&'a self, peer: &'a PeerName, offer: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>>;
+}
+
+impl Reach for MeshHandle {
+    fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
+        self.watch_reports()
+    }
+
+    fn offer<'a>(&'a self, peer: &'a PeerName, offer: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>> {
+        self.offer_trust(peer, offer).boxed()
+    }
+}
+
 /// Our side: tells the peers.
 pub(crate) struct TrustPublisher {
     /// Reaches them.
-    pub mesh: Arc<MeshHandle>,
+    pub mesh: Arc<dyn Reach>,
     /// Whom there is. This term tells it once all objects are listed, and then each change.
     pub peers: watch::Receiver<BTreeMap<PeerName, PeerSpec>>,
     /// What they shall know; `None`: our authority is not ours to replace.
@@ -48,7 +67,7 @@ impl TrustPublisher {
         }
         self.bound.0.listed().await;
         self.bound.1.listed().await;
-        let mut reports = self.mesh.watch_reports();
+        let mut reports = self.mesh.reports();
         let mut taken: BTreeMap<PeerName, Answered> = BTreeMap::new();
         loop {
             let offer = self.offer.borrow_and_update().clone();
@@ -106,7 +125,7 @@ impl TrustPublisher {
 
     /// `None`: ask again.
     async fn tell(&self, peer: &PeerName, offer: &TrustOffer) -> Option<TrustAnswer> {
-        match self.mesh.offer_trust(peer, offer).await {
+        match self.mesh.offer(peer, offer).await {
             Ok(TrustAnswer::Unavailable) => None,
             Ok(TrustAnswer::Taken) => Some(TrustAnswer::Taken),
             Ok(answer) => {
@@ -203,7 +222,59 @@ impl TrustSink for TrustReceiver {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+    use tributary::cluster::caches::Watched;
+
     use super::*;
+
+    /// One that takes everything.
+    struct Willing(watch::Receiver<BTreeMap<PeerName, PeerReport>>);
+
+    impl Reach for Willing {
+        fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
+            self.0.clone()
+        }
+
+        fn offer<'a>(&'a self, _: &'a PeerName, _: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>> {
+            async { Ok(TrustAnswer::Taken) }.boxed()
+        }
+    }
+
+    fn listed<K: Watched>() -> Cache<K> {
+        let cache = Cache::empty();
+        cache.take(Event::Init);
+        cache.take(Event::InitDone);
+        cache
+    }
+
+    /// The danger: another authority signs before anybody has heard of it.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_knows_no_peers_yet_has_not_told_all_of_them() {
+        let (reports, connected) = watch::channel(BTreeMap::new());
+        let specs = watch::Sender::<BTreeMap<PeerName, PeerSpec>>::default();
+        let offer = TrustOffer { bundle: "next".into(), ..TrustOffer::default() };
+        let (known, told) = watch::channel(None);
+        let publisher = TrustPublisher {
+            mesh: Arc::new(Willing(connected)),
+            peers: specs.subscribe(),
+            offer: watch::channel(Some(Arc::new(offer))).1,
+            bound: (listed(), listed()),
+            known,
+        };
+        let running = tokio::spawn(publisher.run());
+        let settle = || tokio::time::sleep(Duration::from_secs(60));
+        settle().await;
+        assert_eq!(*told.borrow(), None, "this term has listed nobody");
+        let west = PeerSpec { name: "west".into(), ..PeerSpec::default() };
+        specs.send_replace(BTreeMap::from([("west".into(), west)]));
+        settle().await;
+        assert_eq!(*told.borrow(), None, "west is away");
+        let report = PeerReport { state: PeerState::Connected, ..PeerReport::default() };
+        reports.send_replace(BTreeMap::from([("west".into(), report)]));
+        settle().await;
+        assert_eq!(told.borrow().as_deref(), Some("next"));
+        running.abort();
+    }
 
     #[test]
     fn a_peer_that_is_removed_while_it_has_bursts_has_to_be_told_too() {
