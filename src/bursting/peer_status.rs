@@ -30,9 +30,6 @@ const SERVED_FOR: Duration = Duration::from_secs(60);
 /// See [`SERVED_FOR`].
 const UNSERVED_FOR: Duration = Duration::from_secs(15);
 
-/// How soon it is told what bursts use: many of them begin in the same second.
-const USAGE_AFTER: Duration = Duration::from_secs(1);
-
 /// Writes them.
 pub(super) struct PeerStatuses {
     shared: Arc<Shared>,
@@ -74,7 +71,7 @@ impl PeerStatuses {
     /// What a change of which object means for which ClusterPeer.
     pub(super) fn feed(&self) -> [Subscription; 2] {
         let caches = &self.shared.caches;
-        let (queue, known, clock) = (self.queue.clone(), caches.peers.clone(), self.shared.clock.clone());
+        let (queue, known) = (self.queue.clone(), caches.peers.clone());
         [
             caches.peers.feed(&self.queue, |peer| vec![ObjectKey::of(peer)]),
             // What a burst uses is counted at its peer.
@@ -87,7 +84,7 @@ impl PeerStatuses {
                 if old != new {
                     let named: Vec<_> = old.into_iter().chain(new).map(|(peer, _)| PeerName::from(peer)).collect();
                     for peer in known.objects().iter().filter(|peer| named.contains(&peers::name_of(peer))) {
-                        queue.mark_in((), ObjectKey::of(&**peer), clock.mono() + USAGE_AFTER);
+                        queue.mark(ObjectKey::of(&**peer));
                     }
                 }
             }),
