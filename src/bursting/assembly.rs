@@ -269,9 +269,8 @@ impl Bursting {
             ((), ()) = async { tokio::join!(self.shared.caches.listed(), self.shared.caches.listed_now()) } => {}
             () = stop.cancelled() => return,
         }
-        publish(&self.shared.caches.peers, &self.shared.own, &self.specs);
         // Who waits for the list of this term is told, also if it is as the last one.
-        self.specs.send_modify(|_| ());
+        self.specs.send_replace(configured(&self.shared.caches.peers, &self.shared.own));
         self.begin(requests, handover.before());
         self.peer_status.mark_all();
         self.records.begin();
@@ -464,12 +463,15 @@ fn exchange_is_complete(exchange: &SyncStore) -> bool {
     Outgoing::complete(exchange)
 }
 
+fn configured(known: &Cache<ClusterPeer>, own: &PeerName) -> BTreeMap<PeerName, PeerSpec> {
+    peers::specs(known.objects().iter().map(|peer| &**peer), own)
+}
+
 fn publish(known: &Cache<ClusterPeer>, own: &PeerName, specs: &watch::Sender<BTreeMap<PeerName, PeerSpec>>) {
     if !known.condition().listed {
         return;
     }
-    let objects = known.objects();
-    let newest = peers::specs(objects.iter().map(|peer| &**peer), own);
+    let newest = configured(known, own);
     specs.send_if_modified(|current| {
         let differs = *current != newest;
         if differs {

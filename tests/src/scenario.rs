@@ -19,6 +19,27 @@ use tributary::contract::LeadAddress;
 
 use crate::eventually::eventually;
 
+/// Group, version and kind.
+pub type Kind = (&'static str, &'static str, &'static str);
+
+/// What agents read, make or change in the namespaces of users; kinds of the agents first.
+pub const KINDS: [Kind; 14] = [
+    ("flux-framework.org", "v1alpha2", "MiniCluster"),
+    ("tributary.dev", "v1alpha1", "Burst"),
+    ("tributary.dev", "v1alpha1", "HostedBurst"),
+    ("tributary.dev", "v1alpha1", "FluxJob"),
+    ("tributary.dev", "v1alpha1", "FluxSetup"),
+    ("tributary.dev", "v1alpha1", "ClusterPeer"),
+    ("batch", "v1", "Job"),
+    ("", "v1", "ConfigMap"),
+    ("", "v1", "Secret"),
+    ("", "v1", "Service"),
+    ("", "v1", "Pod"),
+    ("", "v1", "PersistentVolumeClaim"),
+    ("discovery.k8s.io", "v1", "EndpointSlice"),
+    ("networking.k8s.io", "v1", "NetworkPolicy"),
+];
+
 /// One namespace of one cluster.
 #[derive(Clone)]
 pub struct Place {

@@ -204,8 +204,8 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
         }
         "BurstUndecided" => "the agent looks at the burst within seconds; if not, see `agentctl check`",
         "LeftOver" => {
-            "Kubernetes deletes what is left of the earlier one: it takes a moment. If it does not, delete it yourself, or \
-             restart kube-controller-manager, which has missed the end of the earlier one"
+            "Kubernetes deletes what is left of the earlier one: it takes a moment. If the object stays, delete it, or \
+             restart kube-controller-manager: it has missed that the earlier MiniCluster was deleted"
         }
         "CertificateMissing" => {
             "restore the Secret, or start a new instance with a certificate of its own: \

@@ -333,7 +333,7 @@ impl Federation {
         let Watches { bursts, hosted, .. } = self.parts.watches.clone();
         let teller = TrustPublisher {
             mesh: handle.clone(),
-            // Before this term lists them.
+            // Its first change is the list of this term, which comes later.
             peers: self.bursting.peers(),
             offer: source.offers(),
             bound: (bursts, hosted),

@@ -265,6 +265,9 @@ mod tests {
         let settle = || tokio::time::sleep(Duration::from_secs(60));
         settle().await;
         assert_eq!(*told.borrow(), None, "this term has listed nobody");
+        specs.send_replace(BTreeMap::new());
+        settle().await;
+        assert_eq!(told.borrow().as_deref(), Some("next"), "there is nobody to be told");
         let west = PeerSpec { name: "west".into(), ..PeerSpec::default() };
         specs.send_replace(BTreeMap::from([("west".into(), west)]));
         settle().await;

@@ -17,29 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tributary::api::labels;
 use tributary_tests::federation::SYSTEM;
+use tributary_tests::scenario::{KINDS, Kind};
 
 use super::oracle::{Brokers, Keys, Lives, Seen, is_made, written_by_others};
 use super::{CLUSTERS, is_by_tunnel};
 
-/// Group, version and kind of what is watched.
-const KINDS: [(&str, &str, &str); 16] = [
-    ("flux-framework.org", "v1alpha2", "MiniCluster"),
-    ("tributary.dev", "v1alpha1", "Burst"),
-    ("tributary.dev", "v1alpha1", "HostedBurst"),
-    ("tributary.dev", "v1alpha1", "FluxJob"),
-    ("tributary.dev", "v1alpha1", "FluxSetup"),
-    ("tributary.dev", "v1alpha1", "ClusterPeer"),
-    ("batch", "v1", "Job"),
-    ("", "v1", "ConfigMap"),
-    ("", "v1", "Secret"),
-    ("", "v1", "Service"),
-    ("", "v1", "Pod"),
-    ("", "v1", "Event"),
-    ("", "v1", "PersistentVolumeClaim"),
-    ("discovery.k8s.io", "v1", "EndpointSlice"),
-    ("networking.k8s.io", "v1", "NetworkPolicy"),
-    ("coordination.k8s.io", "v1", "Lease"),
-];
+/// What is watched besides.
+const MORE_KINDS: [Kind; 2] = [("", "v1", "Event"), ("coordination.k8s.io", "v1", "Lease")];
 
 /// Between two lists of the pods, and how long one may take.
 const LOOK_AGAIN: Duration = Duration::from_millis(400);
@@ -143,7 +127,7 @@ impl Eyes {
         let eyes = Arc::new(Self { story: story.clone(), state: Mutex::default() });
         let mut tasks = JoinSet::new();
         for (cluster, client) in clients.iter().enumerate() {
-            for kind in KINDS {
+            for kind in KINDS.into_iter().chain(MORE_KINDS) {
                 tasks.spawn(eyes.clone().watch(client.clone(), cluster, kind));
             }
             tasks.spawn(eyes.clone().list_pods(client.clone(), cluster));
@@ -182,12 +166,7 @@ impl Eyes {
         state.keys.in_object(object).filter(|_| object["kind"] != "Secret").map(str::to_owned)
     }
 
-    async fn watch(
-        self: Arc<Self>,
-        client: Client,
-        cluster: usize,
-        (group, version, kind): (&str, &str, &'static str),
-    ) {
+    async fn watch(self: Arc<Self>, client: Client, cluster: usize, (group, version, kind): Kind) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::all_with(client, &resource);
         let mut stream = watcher(api, watcher::Config::default()).boxed();

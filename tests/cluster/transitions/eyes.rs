@@ -12,25 +12,10 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tributary_tests::scenario::{KINDS, Kind};
 
-/// Group, version and kind of what is watched; kinds of the agents first.
-const KINDS: [(&str, &str, &str); 15] = [
-    ("flux-framework.org", "v1alpha2", "MiniCluster"),
-    ("tributary.dev", "v1alpha1", "Burst"),
-    ("tributary.dev", "v1alpha1", "HostedBurst"),
-    ("tributary.dev", "v1alpha1", "FluxJob"),
-    ("tributary.dev", "v1alpha1", "FluxSetup"),
-    ("tributary.dev", "v1alpha1", "ClusterPeer"),
-    ("batch", "v1", "Job"),
-    ("", "v1", "ConfigMap"),
-    ("", "v1", "Secret"),
-    ("", "v1", "Service"),
-    ("", "v1", "Pod"),
-    ("", "v1", "PersistentVolumeClaim"),
-    ("", "v1", "PersistentVolume"),
-    ("discovery.k8s.io", "v1", "EndpointSlice"),
-    ("networking.k8s.io", "v1", "NetworkPolicy"),
-];
+/// What is watched besides.
+const MORE_KINDS: [Kind; 1] = [("", "v1", "PersistentVolume")];
 
 /// Where an object is: cluster, namespace, kind, name.
 pub(super) type Key = (usize, String, &'static str, String);
@@ -55,7 +40,7 @@ impl Eyes {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let mut watches = JoinSet::new();
         for (cluster, client) in clients.iter().enumerate() {
-            for (group, version, kind) in KINDS {
+            for (group, version, kind) in KINDS.into_iter().chain(MORE_KINDS) {
                 watches.spawn(watch(seen.clone(), client.clone(), cluster, (group, version, kind)));
             }
         }

@@ -143,30 +143,14 @@ impl Driver {
             2 | 3 => self.delete_one("delete a Job", cluster, &place.jobs(), chosen).await,
             4 | 5 => self.delete_one("delete a pod", cluster, &place.pods(), chosen).await,
             6 => {
-                let (client, namespace) = (place.client, place.namespace);
+                let of = place.namespace.as_str();
+                let services: Api<Service> = Api::namespaced(place.client.clone(), of);
+                let config_maps: Api<ConfigMap> = Api::namespaced(place.client.clone(), of);
+                let slices: Api<EndpointSlice> = Api::namespaced(place.client.clone(), of);
                 match chosen % 3 {
-                    0 => {
-                        self.delete_one(
-                            "delete a Service",
-                            cluster,
-                            &Api::<Service>::namespaced(client, &namespace),
-                            chosen,
-                        )
-                        .await
-                    }
-                    1 => {
-                        self.delete_one(
-                            "delete a ConfigMap",
-                            cluster,
-                            &Api::<ConfigMap>::namespaced(client, &namespace),
-                            chosen,
-                        )
-                        .await
-                    }
-                    _ => {
-                        let slices = Api::<EndpointSlice>::namespaced(client, &namespace);
-                        self.delete_one("delete an EndpointSlice", cluster, &slices, chosen).await;
-                    }
+                    0 => self.delete_one("delete a Service", cluster, &services, chosen).await,
+                    1 => self.delete_one("delete a ConfigMap", cluster, &config_maps, chosen).await,
+                    _ => self.delete_one("delete an EndpointSlice", cluster, &slices, chosen).await,
                 }
             }
             7 => self.rotate(cluster).await,
