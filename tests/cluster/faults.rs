@@ -134,10 +134,11 @@ async fn a_restarted_agent_writes_nothing() {
         // That a session came up is news for the ClusterPeer's status.
         writes.filter(|event| event.resource != "clusterpeers").collect()
     };
-    // What was begun comes to its end: caches get two seconds before something missing counts as taken away.
+    // What was begun comes to its end: caches get two seconds before something missing counts as taken away, and the records
+    // of usage wait ten seconds between two writes.
     eventually("nothing is written for a while", async || {
         let marker = audit.marker().unwrap();
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(11)).await;
         let writes = writes(marker);
         if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
     })
