@@ -72,11 +72,12 @@ impl Lead {
     pub async fn serve(self, listener: TcpListener) {
         let (carried, strangers) = (Carried::default(), Arc::new(Semaphore::new(STRANGERS)));
         loop {
+            // All brokers of a large burst come at once. Who is turned away takes this end to be none, so they wait here.
+            let Ok(stranger) = strangers.clone().acquire_owned().await else { return };
             let Ok((tcp, _)) = listener.accept().await else {
                 sleep(AGAIN).await;
                 continue;
             };
-            let Ok(stranger) = strangers.clone().try_acquire_owned() else { continue };
             let (lead, carried) = (self.clone(), carried.clone());
             tokio::spawn(async move {
                 sockets::hop(&tcp);

@@ -346,6 +346,26 @@ async fn strangers_do_not_disturb_who_is_connected() {
     drop(strangers);
 }
 
+/// The danger: brokers that are not served at once are carried by the agents, and do not outlive them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_comes_while_many_are_about_to_be_known_waits_and_is_carried_by_the_ends() {
+    let world = World::new([key('a'), key('a')], HOLD).await;
+    let mut strangers = Vec::new();
+    for _ in 0..600 {
+        strangers.push(TcpStream::connect(world.end).await);
+    }
+    let goes = async {
+        while world.dialled.load(Ordering::Relaxed) == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        sleep(Duration::from_secs(1)).await;
+        drop(strangers);
+    };
+    let ((mut near, mut far), ()) = tokio::join!(world.connection(), goes);
+    say(&mut near, &mut far, b"late").await;
+    assert_eq!(world.budgets[1].connections(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_does_not_read_holds_up_the_other_in_bounded_memory() {
     let world = World::new([key('a'), key('a')], HOLD).await;

@@ -77,7 +77,7 @@ impl Way {
     /// Waits until it takes connections.
     async fn up(self) -> anyhow::Result<Self> {
         let up = async {
-            for end in [self.sink, self.echo] {
+            for end in [self.sink, self.echo].iter().chain(&self.pods) {
                 while TcpStream::connect(end).await.is_err() {
                     sleep(Duration::from_millis(50)).await;
                 }
