@@ -1,9 +1,10 @@
 //! The statuses of ClusterPeers: how the connection to each is, and what our bursts use there.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
 use tributary_api::labels;
@@ -22,7 +23,7 @@ use tributary_contract::{PeerName, PeerReport};
 
 use super::peers;
 use super::root::controller::Root;
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 use super::timing::LOST_AFTER;
 
 /// How long it counts that a kind is served, and that it is not.
@@ -51,14 +52,14 @@ impl PeerStatuses {
 
     /// Whether there are ProvisioningRequests here: asked seldom, and only if somebody wants to know.
     async fn serves_requests(&self, now: Mono) -> bool {
-        let known = *lock(&self.served);
+        let known = *self.served.lock();
         let counts = |served| if served { SERVED_FOR } else { UNSERVED_FOR };
         if let Some((served, _)) = known.filter(|(served, at)| now.saturating_since(*at) < counts(*served)) {
             return served;
         }
         match discovery::is_served::<ProvisioningRequest>(&self.shared.clients.reader).await {
             Ok(served) => {
-                *lock(&self.served) = Some((served, now));
+                *self.served.lock() = Some((served, now));
                 served
             }
             Err(error) => {
@@ -138,7 +139,7 @@ impl Controller for PeerStatuses {
     async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, RequestError> {
         let shared = &self.shared;
         let Some(mut peer) = shared.caches.peers.of(key) else {
-            lock(&self.unread).remove(key);
+            self.unread.lock().remove(key);
             return Ok(nothing());
         };
         let name = peers::name_of(&peer);
@@ -146,10 +147,10 @@ impl Controller for PeerStatuses {
         if let Some(unreadable) = &unreadable {
             let ClusterPeer { metadata, status, .. } = Arc::make_mut(&mut peer);
             metadata.resource_version.clone_from(&unreadable.version);
-            *status = lock(&self.unread).get(key).cloned().or(status.take());
+            *status = self.unread.lock().get(key).cloned().or(status.take());
             status.get_or_insert_default().conditions.clone_from(&unreadable.conditions);
         } else {
-            lock(&self.unread).remove(key);
+            self.unread.lock().remove(key);
         }
         // Takes in who is in contact.
         shared.peers();
@@ -192,7 +193,7 @@ impl Controller for PeerStatuses {
                 outcome => drop(outcome?),
             }
             if unreadable {
-                lock(&self.unread).insert(key.clone(), status.clone());
+                self.unread.lock().insert(key.clone(), status.clone());
             }
         }
         let spent = status.or_else(|| peer.status.clone()).unwrap_or_default().spent;

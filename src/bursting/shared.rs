@@ -1,8 +1,9 @@
 //! What both sides of bursting share in one agent.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tributary_clock::{Mono, Now, SharedClock};
 use tributary_cluster::client::Clients;
 use tributary_cluster::events::{Events, Notice};
@@ -69,8 +70,8 @@ impl Shared {
         let now = self.clock.mono();
         let present =
             |test: fn(&PeerView) -> bool| views.iter().filter(move |(_, view)| test(view)).map(|(name, _)| name);
-        lock(&self.root_contacts).observe(present(PeerView::in_session), now);
-        lock(&self.provider_contacts).observe(present(PeerView::connected), now);
+        self.root_contacts.lock().observe(present(PeerView::in_session), now);
+        self.provider_contacts.lock().observe(present(PeerView::connected), now);
         views
     }
 
@@ -81,18 +82,18 @@ impl Shared {
 
     /// Who is in a session with us: they may still hear us.
     pub(super) fn root_contacts(&self) -> Contacts {
-        lock(&self.root_contacts).clone()
+        self.root_contacts.lock().clone()
     }
 
     /// Whom we hear.
     pub(super) fn provider_contacts(&self) -> Contacts {
-        lock(&self.provider_contacts).clone()
+        self.provider_contacts.lock().clone()
     }
 
     /// Nothing is known of contacts before `now`.
     pub(super) fn begin(&self, now: Mono) {
-        *lock(&self.root_contacts) = Contacts::begin(now);
-        *lock(&self.provider_contacts) = Contacts::begin(now);
+        *self.root_contacts.lock() = Contacts::begin(now);
+        *self.provider_contacts.lock() = Contacts::begin(now);
         self.exchange.begin();
         self.tunnels.clear();
     }
@@ -133,12 +134,12 @@ impl<K> Default for FirstRound<K> {
 impl<K: Ord + Clone> FirstRound<K> {
     /// These have to be handled.
     pub(super) fn begin(&self, keys: impl IntoIterator<Item = K>) {
-        *lock(&self.round) = Some(Round { untried: keys.into_iter().collect(), failed: BTreeSet::new() });
+        *self.round.lock() = Some(Round { untried: keys.into_iter().collect(), failed: BTreeSet::new() });
     }
 
     /// One was handled: its part was said, or could not be.
     pub(super) fn handled(&self, key: &K, well: bool) {
-        if let Some(Round { untried, failed }) = &mut *lock(&self.round) {
+        if let Some(Round { untried, failed }) = &mut *self.round.lock() {
             let is_new = untried.remove(key);
             if well {
                 failed.remove(key);
@@ -150,13 +151,8 @@ impl<K: Ord + Clone> FirstRound<K> {
 
     /// Once all were tried: those whose part was not said yet.
     pub(super) fn withheld(&self) -> Option<BTreeSet<K>> {
-        lock(&self.round).as_ref().filter(|round| round.untried.is_empty()).map(|round| round.failed.clone())
+        self.round.lock().as_ref().filter(|round| round.untried.is_empty()).map(|round| round.failed.clone())
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Every critical section replaces or reads a whole value.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

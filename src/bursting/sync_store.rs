@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
 use tributary_contract::{
     BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
@@ -58,7 +59,7 @@ pub(crate) trait Listed: fmt::Debug {
 
 impl Listed for SyncStore {
     fn lists(&self, peer: &PeerName, uid: &BurstUid) -> Option<bool> {
-        lock(&self.inner.sessions).get(peer)?.wants(uid)
+        self.inner.sessions.lock().get(peer)?.wants(uid)
     }
 }
 
@@ -119,9 +120,9 @@ impl SyncStore {
         for peer in reports.keys() {
             reports.remove(&peer);
         }
-        lock(&self.inner.withheld).clear();
-        lock(&self.inner.sessions).clear();
-        lock(&self.inner.capacity).clear();
+        self.inner.withheld.lock().clear();
+        self.inner.sessions.lock().clear();
+        self.inner.capacity.lock().clear();
         self.inner.outgoing_changed.take();
         self.inner.claims_changed.take();
         self.inner.listed.take();
@@ -136,12 +137,12 @@ impl SyncStore {
         let inner = Inner {
             desired: desired.copy(),
             observed: observed.copy(),
-            withheld: Mutex::new(lock(&self.inner.withheld).clone()),
+            withheld: Mutex::new(self.inner.withheld.lock().clone()),
             claims: claims.copy(),
             answers: answers.copy(),
             undeliverable: undeliverable.copy(),
-            sessions: Mutex::new(lock(&self.inner.sessions).clone()),
-            capacity: Mutex::new(lock(&self.inner.capacity).clone()),
+            sessions: Mutex::new(self.inner.sessions.lock().clone()),
+            capacity: Mutex::new(self.inner.capacity.lock().clone()),
             complete: self.complete().into(),
             ..Inner::default()
         };
@@ -174,7 +175,7 @@ impl SyncStore {
 
     /// Root side: of these bursts alone nothing may be concluded from our silence.
     pub(crate) fn withhold(&self, bursts: BTreeSet<BurstUid>) {
-        *lock(&self.inner.withheld) = bursts;
+        *self.inner.withheld.lock() = bursts;
     }
 
     /// Root side: a burst is offered to exactly these peers. Those that it was offered to before are told to let go.
@@ -220,7 +221,7 @@ impl SyncStore {
     /// Root side: what peers say of a burst. What they said in an earlier session stands aside until they say it again, but
     /// for the confirmation of a release: that is forgotten with the next offer.
     pub(crate) fn answers(&self, uid: &BurstUid) -> BTreeMap<PeerName, Answer> {
-        let (mut answers, sessions) = (self.inner.answers.of_burst(uid), lock(&self.inner.sessions));
+        let (mut answers, sessions) = (self.inner.answers.of_burst(uid), self.inner.sessions.lock());
         let old = |peer: &PeerName| sessions.get(peer).is_some_and(|session| session.old_answers.contains(uid));
         answers.retain(|peer, answer| *answer == Answer::Nothing || !old(peer));
         answers
@@ -294,7 +295,7 @@ impl SyncStore {
     /// Provider side: per peer in session that has sent a complete snapshot, all bursts it wants anything of.
     #[cfg(test)]
     pub(crate) fn listed(&self) -> BTreeMap<PeerName, BTreeSet<BurstUid>> {
-        let sessions = lock(&self.inner.sessions);
+        let sessions = self.inner.sessions.lock();
         sessions.iter().filter_map(|(peer, session)| Some((peer.clone(), session.all()?))).collect()
     }
 
@@ -323,7 +324,7 @@ impl SyncStore {
 
     /// Provider side: what a peer is told of our capacity.
     pub(crate) fn set_capacity(&self, peer: &PeerName, capacity: Option<Capacity>) {
-        let mut table = lock(&self.inner.capacity);
+        let mut table = self.inner.capacity.lock();
         match capacity {
             Some(capacity) => table.insert(peer.clone(), capacity),
             None => table.remove(peer),
@@ -357,7 +358,7 @@ impl SyncStore {
         answers.retain_peers(configured).into_iter().for_each(|key| self.inner.answers_changed.mark(key));
         claims.retain_peers(configured).into_iter().for_each(|key| self.inner.claims_changed.mark(key));
         undeliverable.retain_peers(configured);
-        lock(&self.inner.sessions).retain(|peer, _| configured.contains(peer));
+        self.inner.sessions.lock().retain(|peer, _| configured.contains(peer));
         for peer in reports.keys().into_iter().filter(|peer| !configured.contains(peer)) {
             reports.remove(&peer);
         }
@@ -366,7 +367,7 @@ impl SyncStore {
     /// What another cluster of the peer's name said of our bursts is not this one's word, nor does its count of leaderships.
     fn know(&self, peer: &PeerName, cluster: Option<&ClusterUid>) {
         let Some(cluster) = cluster else { return };
-        let mut sessions = lock(&self.inner.sessions);
+        let mut sessions = self.inner.sessions.lock();
         let session = sessions.entry(peer.clone()).or_default();
         let other = session.cluster.as_ref().is_some_and(|before| before != cluster);
         if other {
@@ -382,7 +383,7 @@ impl SyncStore {
 
     /// Enters a word of a peer into its session; whether it counts.
     fn hear(&self, peer: &PeerName, epoch: Epoch, note: impl FnOnce(&mut Session)) -> bool {
-        let mut sessions = lock(&self.inner.sessions);
+        let mut sessions = self.inner.sessions.lock();
         let session = sessions.entry(peer.clone()).or_default();
         if epoch < session.epoch {
             return false;
@@ -407,7 +408,7 @@ impl Outgoing for SyncStore {
     }
 
     fn withheld(&self, peer: &PeerName) -> Vec<StateKey> {
-        let all = lock(&self.inner.withheld).clone();
+        let all = self.inner.withheld.lock().clone();
         let said = |uid: &BurstUid| self.inner.desired.is(&(peer.clone(), uid.clone()), |_| true);
         all.into_iter().filter(|uid| !said(uid)).map(StateKey::Desired).collect()
     }
@@ -424,7 +425,7 @@ impl Outgoing for SyncStore {
     }
 
     fn capacity(&self, peer: &PeerName) -> Option<Capacity> {
-        lock(&self.inner.capacity).get(peer).cloned()
+        self.inner.capacity.lock().get(peer).cloned()
     }
 }
 
@@ -548,7 +549,7 @@ impl Incoming for SyncStore {
     fn peer_report(&self, peer: &PeerName, report: PeerReport) {
         self.know(peer, report.cluster_uid.as_ref());
         let in_session = matches!(report.state, PeerState::Connected | PeerState::Suspect);
-        if !in_session && let Some(session) = lock(&self.inner.sessions).get_mut(peer) {
+        if !in_session && let Some(session) = self.inner.sessions.lock().get_mut(peer) {
             session.put.clear();
             session.put_before.clear();
             session.listed = None;
@@ -560,11 +561,6 @@ impl Incoming for SyncStore {
         let since = if report.state == known.state { known.since } else { report.since };
         self.inner.reports.put(peer.clone(), PeerReport { last_seen, since, rtt_micros: None, ..report });
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section is a few inserts and removes that do not panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

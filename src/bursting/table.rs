@@ -4,8 +4,8 @@
 //! they speak of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use tributary_contract::{BurstUid, PeerName};
 
 use super::provider::slot::ClaimKey;
@@ -26,12 +26,12 @@ impl<V: Clone + PartialEq> Table<V> {
     /// The same values once more.
     #[cfg(test)]
     pub(super) fn copy(&self) -> Self {
-        Self { peers: Mutex::new(self.lock().clone()) }
+        Self { peers: Mutex::new(self.peers.lock().clone()) }
     }
 
     /// Replaces a value; whether it differs from the one before.
     pub(super) fn put(&self, (peer, uid): &ClaimKey, value: V) -> bool {
-        let mut peers = self.lock();
+        let mut peers = self.peers.lock();
         if peers.get(peer).and_then(|bursts| bursts.get(uid)) == Some(&value) {
             return false;
         }
@@ -41,7 +41,7 @@ impl<V: Clone + PartialEq> Table<V> {
 
     /// Removes a value; whether there was one.
     pub(super) fn remove(&self, (peer, uid): &ClaimKey) -> bool {
-        let mut peers = self.lock();
+        let mut peers = self.peers.lock();
         let Some(bursts) = peers.get_mut(peer) else { return false };
         let removed = bursts.remove(uid).is_some();
         if bursts.is_empty() {
@@ -52,36 +52,36 @@ impl<V: Clone + PartialEq> Table<V> {
 
     /// The value.
     pub(super) fn of(&self, (peer, uid): &ClaimKey) -> Option<V> {
-        self.lock().get(peer)?.get(uid).cloned()
+        self.peers.lock().get(peer)?.get(uid).cloned()
     }
 
     /// Whether there is a value, and it is such a one.
     pub(super) fn is(&self, (peer, uid): &ClaimKey, test: impl FnOnce(&V) -> bool) -> bool {
-        self.lock().get(peer).and_then(|bursts| bursts.get(uid)).is_some_and(test)
+        self.peers.lock().get(peer).and_then(|bursts| bursts.get(uid)).is_some_and(test)
     }
 
     /// The bursts that there is a value of for a peer.
     pub(super) fn of_peer(&self, peer: &PeerName) -> Vec<BurstUid> {
-        self.lock().get(peer).into_iter().flat_map(|bursts| bursts.keys().cloned()).collect()
+        self.peers.lock().get(peer).into_iter().flat_map(|bursts| bursts.keys().cloned()).collect()
     }
 
     /// The values about a burst, by peer.
     pub(super) fn of_burst(&self, uid: &BurstUid) -> BTreeMap<PeerName, V> {
-        let peers = self.lock();
+        let peers = self.peers.lock();
         let about = peers.iter().filter_map(|(peer, bursts)| Some((peer.clone(), bursts.get(uid)?.clone())));
         about.collect()
     }
 
     /// The peers for which there is such a value about a burst.
     pub(super) fn peers_of(&self, uid: &BurstUid, test: impl Fn(&V) -> bool) -> BTreeSet<PeerName> {
-        let peers = self.lock();
+        let peers = self.peers.lock();
         let such = peers.iter().filter(|(_, bursts)| bursts.get(uid).is_some_and(&test));
         such.map(|(peer, _)| peer.clone()).collect()
     }
 
     /// Whether there is a value about a burst.
     pub(super) fn has(&self, uid: &BurstUid) -> bool {
-        self.lock().values().any(|bursts| bursts.contains_key(uid))
+        self.peers.lock().values().any(|bursts| bursts.contains_key(uid))
     }
 
     pub(super) fn keys(&self) -> Vec<ClaimKey> {
@@ -90,14 +90,14 @@ impl<V: Clone + PartialEq> Table<V> {
 
     /// The keys of such bursts.
     pub(super) fn keys_of(&self, test: impl Fn(&BurstUid) -> bool) -> Vec<ClaimKey> {
-        let peers = self.lock();
+        let peers = self.peers.lock();
         let all = peers.iter().flat_map(|(peer, bursts)| bursts.keys().map(move |uid| (peer, uid)));
         all.filter(|(_, uid)| test(uid)).map(|(peer, uid)| (peer.clone(), uid.clone())).collect()
     }
 
     /// Removes what is not of these peers, and says what that was.
     pub(super) fn retain_peers(&self, known: &BTreeSet<PeerName>) -> Vec<ClaimKey> {
-        let mut peers = self.lock();
+        let mut peers = self.peers.lock();
         let gone: Vec<PeerName> = peers.keys().filter(|peer| !known.contains(*peer)).cloned().collect();
         let of = |peer: PeerName| {
             let bursts = peers.remove(&peer).unwrap_or_default();
@@ -108,12 +108,7 @@ impl<V: Clone + PartialEq> Table<V> {
 
     /// Removes everything.
     pub(super) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PeerName, BTreeMap<BurstUid, V>>> {
-        // Every critical section is a look, an insert or a remove that does not panic half-way.
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.peers.lock().clear();
     }
 }
 
@@ -135,6 +130,6 @@ mod tests {
         assert!(table.is(&key("east", "a"), |value| *value == 1) && table.of(&key("east", "b")).is_none());
         assert_eq!(table.retain_peers(&["east".into()].into()), [key("west", "a"), key("west", "b")]);
         assert!(table.remove(&key("east", "a")) && !table.remove(&key("east", "a")));
-        assert!(table.keys().is_empty() && table.lock().is_empty(), "nothing is kept of a peer without bursts");
+        assert!(table.keys().is_empty() && table.peers.lock().is_empty(), "nothing is kept of a peer without bursts");
     }
 }

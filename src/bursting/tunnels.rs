@@ -4,8 +4,9 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
@@ -16,7 +17,6 @@ use super::nodes::PodView;
 use super::provider::materialize::LEAD_PORT;
 use super::root::lead_address::lead_pod;
 use super::root::offer;
-use super::shared::lock;
 
 /// The tables that bursting and the federation share.
 pub struct Tunnels {
@@ -44,7 +44,7 @@ pub(super) struct Knock {
 
 impl Drop for Knock {
     fn drop(&mut self) {
-        let mut admitted = lock(&self.tunnels.admitted);
+        let mut admitted = self.tunnels.admitted.lock();
         if let Entry::Occupied(mut knocking) = admitted.knocking.entry(self.key.clone()) {
             *knocking.get_mut() -= 1;
             if *knocking.get() == 0 {
@@ -105,14 +105,14 @@ impl Tunnels {
     /// Nothing is carried in a term that has not begun.
     pub(super) fn clear(&self) {
         self.outlets.send_replace(Outlets::new());
-        let mut admitted = lock(&self.admitted);
+        let mut admitted = self.admitted.lock();
         admitted.inlets.clear();
         self.inlets.send_replace(Inlets::new());
     }
 
     /// Lets this agent in at the port of a burst, to look whether its lead answers: until what is returned is dropped.
     pub(super) fn knock(self: &Arc<Self>, key: TunnelKey) -> Knock {
-        let mut admitted = lock(&self.admitted);
+        let mut admitted = self.admitted.lock();
         *admitted.knocking.entry(key.clone()).or_default() += 1;
         self.publish(&admitted, &key);
         Knock { tunnels: self.clone(), key }
@@ -149,7 +149,7 @@ impl Tunnels {
 
     /// Says what became of a burst of a peer: who may connect for it, if it is carried.
     pub(super) fn put_inlet(&self, key: &TunnelKey, inlet: Option<Inlet>) {
-        let mut admitted = lock(&self.admitted);
+        let mut admitted = self.admitted.lock();
         match inlet {
             Some(inlet) => admitted.inlets.insert(key.clone(), inlet),
             None => admitted.inlets.remove(key),

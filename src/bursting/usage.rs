@@ -5,7 +5,7 @@
 //! anew, and counts on from there.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::ToSpan;
@@ -13,6 +13,7 @@ use jiff::civil::Date;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams, PropagationPolicy};
+use parking_lot::Mutex;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels;
@@ -27,7 +28,7 @@ use tributary_contract::{BurstUid, PeerName};
 
 use super::root::controller::Root;
 use super::root::{hold, offer};
-use super::shared::{Shared, lock};
+use super::shared::Shared;
 
 /// Between two writes. What an agent that dies had not written is counted from the dates of the objects that are left.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
@@ -101,7 +102,7 @@ impl Records {
 
     /// In a new term another agent may have written.
     pub(super) fn begin(&self) {
-        *lock(&self.book) = None;
+        *self.book.lock() = None;
         self.queue.mark(());
     }
 
@@ -260,7 +261,7 @@ impl Controller for Records {
 
     async fn observe(&self, (): &()) -> Result<Observed<View>, RequestError> {
         let now = self.shared.now();
-        let known = lock(&self.book).clone();
+        let known = self.book.lock().clone();
         let mut book = match known {
             Some(book) => book,
             None => self.read(day_of(now.wall)).await?,
@@ -294,7 +295,7 @@ impl Controller for Records {
 
     async fn apply(&self, (): &(), View { now, .. }: View, mut book: Book) -> Result<Outcome, RequestError> {
         // What was counted is not counted again, whatever becomes of the write.
-        *lock(&self.book) = Some(book.clone());
+        *self.book.lock() = Some(book.clone());
         let today = day_of(now.wall);
         let rests = book.written.map(|written| WRITE_EVERY.saturating_sub(now.mono.saturating_since(written)));
         let rests = rests.filter(|left| !left.is_zero() && !book.unwritten.is_empty());
@@ -316,7 +317,7 @@ impl Controller for Records {
         });
         let leaving = book.there.values().any(|one| one.gone.is_some());
         // Somebody else wrote it: what they wrote is what is so.
-        *lock(&self.book) = (!conflict).then_some(book);
+        *self.book.lock() = (!conflict).then_some(book);
         outcome?;
         let midnight = Duration::try_from(start_of(after(today)).duration_since(now.wall)).unwrap_or(WRITE_EVERY);
         let wakes = [Some(midnight), rests, leaving.then_some(LOOK_AGAIN)];

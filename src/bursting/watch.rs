@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,6 +13,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use parking_lot::Mutex;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use tributary_api::burst::Burst;
@@ -29,7 +30,6 @@ use tributary_render::quantity::milli;
 
 use super::nodes::{Amounts, NodeView, PodView, Pods, Taint, keeps_pods_away};
 use super::ours::watched::OwnCaches;
-use super::shared::lock;
 
 /// A node, as far as it is read.
 #[derive(Resource, Clone, Debug)]
@@ -103,10 +103,10 @@ impl NodesSeen {
         let ours = Arc::downgrade(&seen);
         let follows = nodes.subscribe(move |_| {
             if let Some(seen) = ours.upgrade() {
-                *lock(&seen.views) = None;
+                *seen.views.lock() = None;
             }
         });
-        *lock(&seen.follows) = Some(follows);
+        *seen.follows.lock() = Some(follows);
         seen
     }
 }
@@ -231,7 +231,7 @@ impl Caches {
     /// The nodes, by name.
     pub(crate) fn node_views(&self) -> Arc<BTreeMap<String, NodeView>> {
         let name = |node: &WatchedNode| node.metadata.name.clone().unwrap_or_default();
-        let mut seen = lock(&self.nodes_seen.views);
+        let mut seen = self.nodes_seen.views.lock();
         let look = || self.nodes.objects().iter().map(|node| (name(node), node.view.clone())).collect();
         seen.get_or_insert_with(|| Arc::new(look())).clone()
     }

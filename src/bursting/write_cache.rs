@@ -8,9 +8,10 @@
 //! [`PendingWrite`], and the ends that are seen meanwhile are remembered for it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use tributary_cluster::caches::Change;
 use tributary_cluster::{ObjectKey, RequestError};
 
@@ -51,13 +52,13 @@ impl<K> Default for WriteCache<K> {
 impl<K: Resource> WriteCache<K> {
     /// Announces a write: to be called before the request is sent.
     pub(super) fn pen(&self, key: ObjectKey) -> PendingWrite<'_, K> {
-        self.lock().pens.entry(key.clone()).or_default().count += 1;
+        self.state.lock().pens.entry(key.clone()).or_default().count += 1;
         PendingWrite { fresh: self, key }
     }
 
     /// The freshest version, given the cache's.
     pub(super) fn of(&self, key: &ObjectKey, cached: Option<Arc<K>>) -> Option<Arc<K>> {
-        let written = &mut self.lock().written;
+        let written = &mut self.state.lock().written;
         match (written.get(key), cached) {
             (None, cached) => cached,
             (Some(ours), None) => Some(ours.clone()),
@@ -71,7 +72,7 @@ impl<K: Resource> WriteCache<K> {
 
     /// Takes in a change of the cache: what it shows, or shows the end of, is not remembered any more.
     pub(super) fn saw(&self, change: &Change<K>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let (None, Some(old)) = (&change.new, &change.old) {
             state.ended(&change.key, old.uid());
         }
@@ -88,12 +89,12 @@ impl<K: Resource> WriteCache<K> {
 
     /// All that is remembered.
     pub(super) fn objects(&self) -> Vec<Arc<K>> {
-        self.lock().written.values().cloned().collect()
+        self.state.lock().written.values().cloned().collect()
     }
 
     /// Forgets the object of this UID: we deleted it, or found it gone.
     pub(super) fn forget(&self, key: &ObjectKey, uid: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.ended(key, Some(uid.to_owned()));
         if state.written.get(key).is_some_and(|ours| ours.uid().as_deref() == Some(uid)) {
             state.written.remove(key);
@@ -102,12 +103,7 @@ impl<K: Resource> WriteCache<K> {
 
     /// Forgets everything: another leader may have written since.
     pub(super) fn clear(&self) {
-        self.lock().written.clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<K>> {
-        // Each critical section is a few inserts, removes and clones.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().written.clear();
     }
 }
 
@@ -149,7 +145,7 @@ impl<K: Resource> PendingWrite<'_, K> {
     }
 
     fn enter(&self, object: Arc<K>) {
-        let mut state = self.fresh.lock();
+        let mut state = self.fresh.state.lock();
         let gone = state.pens.get(&self.key).zip(object.uid()).is_some_and(|(pens, uid)| pens.gone.contains(&uid));
         if !gone {
             state.written.insert(self.key.clone(), object);
@@ -159,7 +155,7 @@ impl<K: Resource> PendingWrite<'_, K> {
 
 impl<K> Drop for PendingWrite<'_, K> {
     fn drop(&mut self) {
-        let mut state = self.fresh.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.fresh.state.lock();
         if let Some(pens) = state.pens.get_mut(&self.key) {
             pens.count -= 1;
             if pens.count == 0 {
@@ -224,7 +220,7 @@ mod tests {
         fresh.forget(&key, "successor");
         deleting.wrote(object("successor", "13"));
         assert!(fresh.of(&key, None).is_none(), "what we deleted ourselves is gone, too");
-        assert!(fresh.lock().pens.is_empty(), "nothing is remembered without a write");
+        assert!(fresh.state.lock().pens.is_empty(), "nothing is remembered without a write");
         fresh.pen(key.clone()).wrote(object("missed", "14"));
         let pen = fresh.pen(key.clone());
         let status = kube::core::Status::failure("no such object", "NotFound").with_code(404).boxed();

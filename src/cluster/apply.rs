@@ -9,13 +9,14 @@
 //! ([`drift`]). The digest finds what we stopped wanting; the drift finds what somebody else changed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::object::HasStatus;
 use kube::core::{ObjectList, PartialObjectMeta, Request};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -266,14 +267,14 @@ impl Applier {
     }
 
     fn is_settled(&self, uid: &str, fingerprint: &str) -> bool {
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled = self.settled.lock();
         settled.get(uid).is_some_and(|known| known == fingerprint)
     }
 
     fn settle(&self, wanted: &Value, answer: &Value) {
         let Some(uid) = answer["metadata"]["uid"].as_str() else { return };
         let changed = drift(wanted, answer);
-        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settled = self.settled.lock();
         if changed.is_empty() {
             settled.remove(uid);
             return;

@@ -5,11 +5,12 @@
 //! event whose text is new is a new event (the recorder goes on counting the first text).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use parking_lot::Mutex;
 use tributary_clock::{Mono, SharedClock};
 
 use super::error::{Cause, chain};
@@ -67,7 +68,7 @@ impl Events {
         let key = (about.meta().uid.clone().unwrap_or_default(), notice.reason.clone(), notice.note.clone());
         let now = self.clock.mono();
         let fresh = || Recorder::new(self.writer.clone(), self.reporter.clone());
-        let recorder = self.said.lock().unwrap_or_else(PoisonError::into_inner).again(key, now, fresh);
+        let recorder = self.said.lock().again(key, now, fresh);
         let Some(recorder) = recorder else { return };
         let event = Event {
             type_: if notice.warning { EventType::Warning } else { EventType::Normal },
@@ -158,7 +159,7 @@ mod tests {
                     let (head, body) = request.into_parts();
                     let body = body.collect_bytes().await?;
                     let event: Value = serde_json::from_slice(&body).unwrap();
-                    seen.lock().unwrap().push((head.method.to_string(), event));
+                    seen.lock().push((head.method.to_string(), event));
                     Ok::<_, tower::BoxError>(Response::new(Body::from(body)))
                 }
             })
@@ -174,7 +175,7 @@ mod tests {
         tokio::time::sleep(REPEAT).await;
         events.publish(&pod, failure.clone()).await;
 
-        let seen = seen.lock().unwrap();
+        let seen = seen.lock();
         let said: Vec<_> =
             seen.iter().map(|(method, event)| (method.as_str(), event["note"].as_str().unwrap())).collect();
         assert_eq!(said, [("POST", "first"), ("POST", "second"), ("PATCH", "first")]);

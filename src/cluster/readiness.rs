@@ -1,7 +1,9 @@
 //! Who waits for what: the answer of `/readyz`, in words.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The parts of a process that are not ready yet, each with its reason. Cloning shares the list.
 #[derive(Clone, Debug, Default)]
@@ -13,7 +15,7 @@ impl Readiness {
     /// `who` waits because of `why`. Said again with the same reason, it is not logged again.
     pub fn waits(&self, who: &'static str, why: impl Into<String>) {
         let why = why.into();
-        let old = self.lock().insert(who, why.clone());
+        let old = self.waits.lock().insert(who, why.clone());
         if old.as_ref() != Some(&why) {
             tracing::info!(who, why, "waiting");
         }
@@ -21,19 +23,14 @@ impl Readiness {
 
     /// `who` waits no longer.
     pub fn done(&self, who: &'static str) {
-        if self.lock().remove(who).is_some() {
+        if self.waits.lock().remove(who).is_some() {
             tracing::info!(who, "ready");
         }
     }
 
     /// Everybody who waits, and why. Empty: ready.
     pub fn waiting(&self) -> BTreeMap<&'static str, String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, String>> {
-        // Each critical section is one insert, remove or clone.
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waits.lock().clone()
     }
 }
 

@@ -4,9 +4,10 @@
 //! by [`Schedule`]; here are only the tasks.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -89,28 +90,23 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
 
     /// The same in a line, and not before `at`.
     pub fn mark_in(&self, line: L, key: K, at: Mono) {
-        self.schedule().mark(key, line, at);
+        self.shared.schedule.lock().mark(key, line, at);
         self.shared.changed.notify_one();
     }
 
     /// Keys that wait for their run.
     pub fn depth(&self) -> usize {
-        self.schedule().waiting()
+        self.shared.schedule.lock().waiting()
     }
 
     /// Failures of a key since its last success.
     pub fn failures(&self, key: &K) -> u32 {
-        self.schedule().failures(key)
+        self.shared.schedule.lock().failures(key)
     }
 
     /// What was done with the keys.
     pub(crate) fn figures(&self) -> &Work {
         &self.shared.work
-    }
-
-    fn schedule(&self) -> MutexGuard<'_, Schedule<K, L>> {
-        // The schedule is whole between its methods, and none of them panics half-way.
-        self.shared.schedule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -154,18 +150,18 @@ pub(super) async fn run<K, L, E, F>(
 {
     let clock = queue.shared.clock.clone();
     // The worker of the term before was stopped in the middle of some: nobody else ends their runs.
-    queue.schedule().resume(&queue.shared.line, clock.mono());
+    queue.shared.schedule.lock().resume(&queue.shared.line, clock.mono());
     let mut running = JoinSet::new();
     let mut most = options.concurrency;
     loop {
         while running.len() < most {
             let started = clock.mono();
-            let Some(key) = queue.schedule().start(started) else { break };
+            let Some(key) = queue.shared.schedule.lock().start(started) else { break };
             let work = handler(key.clone());
             running.spawn(async move { (key, started, work.await) });
         }
         let idle = running.len() < most;
-        let next = queue.schedule().next_due().filter(|_| idle);
+        let next = queue.shared.schedule.lock().next_due().filter(|_| idle);
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
@@ -207,7 +203,7 @@ fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
         Ok(Outcome::Done) => (Ended::Done, Ok(Outcome::Done)),
         Ok(Outcome::After(delay)) => (Ended::After(*delay), Ok(Outcome::After(*delay))),
         Err(error) => {
-            let failures = queue.schedule().failures(key).saturating_add(1);
+            let failures = queue.shared.schedule.lock().failures(key).saturating_add(1);
             let most = if Cause::of(error).is_some_and(Cause::is_transient) { TRANSIENT } else { backoff.most };
             let retry_in = Backoff { most: most.min(backoff.most), ..*backoff }.delay(failures, rng.unit());
             let ended = Ended::Failed { retry: retry_in, after_change: backoff.after_change };
@@ -215,7 +211,7 @@ fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
         }
     };
     let line = (queue.shared.line)(key);
-    queue.schedule().end(key.clone(), ended, line, now);
+    queue.shared.schedule.lock().end(key.clone(), ended, line, now);
     report(Run { key, result });
 }
 
@@ -264,7 +260,7 @@ mod tests {
             let handler = {
                 let (runs, most_at_once) = (runs.clone(), most_at_once.clone());
                 move |key: &'static str| {
-                    runs.lock().unwrap().push((key, clock.mono().since_start().as_millis()));
+                    runs.lock().push((key, clock.mono().since_start().as_millis()));
                     let now = at_once.fetch_add(1, Ordering::SeqCst) + 1;
                     most_at_once.fetch_max(now, Ordering::SeqCst);
                     let at_once = at_once.clone();
@@ -284,7 +280,7 @@ mod tests {
                 let failures = failures.clone();
                 move |run: Run<'_, &'static str, RequestError>| {
                     if let Err(failure) = run.result {
-                        failures.lock().unwrap().insert(*run.key, failure.failures);
+                        failures.lock().insert(*run.key, failure.failures);
                     }
                 }
             };
@@ -296,7 +292,7 @@ mod tests {
 
         async fn after(&self, secs: u64) -> Vec<(&'static str, u128)> {
             tokio::time::sleep(Duration::from_secs(secs)).await;
-            self.runs.lock().unwrap().clone()
+            self.runs.lock().clone()
         }
     }
 
@@ -326,7 +322,7 @@ mod tests {
         for (gap, full) in gaps.iter().zip([4000, 8000, 16_000]) {
             assert!((full / 2..=full).contains(gap), "{gaps:?}");
         }
-        assert_eq!(bench.failures.lock().unwrap()["bad"], u32::try_from(gaps.len()).unwrap() + 1);
+        assert_eq!(bench.failures.lock()["bad"], u32::try_from(gaps.len()).unwrap() + 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,8 +4,9 @@
 //! newest value only.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Keys that changed and were not looked at yet. Cloning shares the set.
@@ -35,13 +36,13 @@ impl<K: Ord> Default for DirtySet<K> {
 impl<K: Ord> DirtySet<K> {
     /// Marks a key; wakes the reader.
     pub fn mark(&self, key: K) {
-        lock(&self.inner.keys).insert(key);
+        self.inner.keys.lock().insert(key);
         self.inner.notify.notify_one();
     }
 
     /// Takes all marked keys, in order.
     pub fn take(&self) -> BTreeSet<K> {
-        std::mem::take(&mut *lock(&self.inner.keys))
+        std::mem::take(&mut *self.inner.keys.lock())
     }
 
     /// Waits until a key is marked, then takes all. Cancel-safe. One reader at a time.
@@ -78,7 +79,7 @@ impl<K: Ord, V> Default for Latest<K, V> {
 impl<K: Ord + Clone, V: Clone + PartialEq> Latest<K, V> {
     /// Replaces a value. Returns whether it differs from the one before; only then is the key marked.
     pub fn put(&self, key: K, value: V) -> bool {
-        let mut values = lock(&self.values);
+        let mut values = self.values.lock();
         if values.get(&key) == Some(&value) {
             return false;
         }
@@ -90,7 +91,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Latest<K, V> {
 
     /// Removes a value. Returns whether there was one.
     pub fn remove(&self, key: &K) -> bool {
-        let removed = lock(&self.values).remove(key).is_some();
+        let removed = self.values.lock().remove(key).is_some();
         if removed {
             self.dirty.mark(key.clone());
         }
@@ -99,28 +100,23 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Latest<K, V> {
 
     /// The newest value.
     pub fn of(&self, key: &K) -> Option<V> {
-        lock(&self.values).get(key).cloned()
+        self.values.lock().get(key).cloned()
     }
 
     /// The keys that have a value, without copying values.
     pub fn keys(&self) -> Vec<K> {
-        lock(&self.values).keys().cloned().collect()
+        self.values.lock().keys().cloned().collect()
     }
 
     /// All values as they are now.
     pub fn snapshot(&self) -> BTreeMap<K, V> {
-        lock(&self.values).clone()
+        self.values.lock().clone()
     }
 
     /// The keys whose value changed.
     pub fn dirty(&self) -> &DirtySet<K> {
         &self.dirty
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while the lock was held left a whole value behind: every critical section is one insert, remove or clone.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

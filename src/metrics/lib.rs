@@ -2,9 +2,7 @@
 //! strings, but for the names of ClusterPeers in what they use.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -97,20 +95,20 @@ impl Default for Metrics {
 impl Metrics {
     /// Registers a metric and gives it back, to keep beside its owner.
     pub fn register<M: Metric + Clone>(&self, described: &Described, metric: M) -> M {
-        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = self.registry.lock();
         registry.register(described.name, described.help, metric.clone());
         metric
     }
 
     /// Registers what is only looked at when somebody asks for the metrics.
     pub fn collect(&self, collector: impl Collector) {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner).register_collector(Box::new(collector));
+        self.registry.lock().register_collector(Box::new(collector));
     }
 
     /// The OpenMetrics text of all metrics.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         encode(&mut text, &registry).expect("writing into a String does not fail");
         text
     }

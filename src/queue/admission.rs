@@ -3,11 +3,12 @@
 //! What is in here lives as long as one leader's scope: [`Admission::begin`] empties it, before anybody asks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::{self, FluxSetup, Usage};
 use tributary_api::hosted_burst::is_hosted;
@@ -109,7 +110,7 @@ impl Admission {
 
     /// Nothing is known at the beginning of a leader's scope.
     pub(crate) fn begin(&self) {
-        *self.lock() = State::default();
+        *self.state.lock() = State::default();
     }
 
     /// Whether a MiniCluster without a Job may have one.
@@ -121,17 +122,17 @@ impl Admission {
         if let Some(sentence) = self.unreadable(&namespace) {
             // The round that follows when it can be read asks again.
             let asked = Asked { key: ObjectKey::of(mini_cluster), told: sentence.clone() };
-            self.lock().waiting.insert(uid, asked);
+            self.state.lock().waiting.insert(uid, asked);
             return Err(sentence);
         }
         let listed = self.setups.condition().listed;
         if listed && !self.is_ruled(&namespace) {
             // Nobody counts what it takes from now on.
-            self.lock().holds.forget(&uid);
+            self.state.lock().holds.forget(&uid);
             return Ok(());
         }
         let job = self.jobs.of(&ObjectKey::of(mini_cluster)).filter(|job| job::is_of(mini_cluster, job));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // Made when its FluxJob was let through. That it says so is not enough: anybody may write an owner. It lets its MiniCluster
         // through once: what that holds since is in no FluxJob.
         if let Some(job) = job.filter(|_| state.holds.of(&uid).is_none()) {
@@ -165,7 +166,7 @@ impl Admission {
     /// when it is tried again.
     pub fn give_back(&self, mini_cluster: &MiniCluster) {
         let (uid, namespace) = (mini_cluster.uid().unwrap_or_default(), mini_cluster.namespace().unwrap_or_default());
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let waited = state.waiting.remove(&uid).is_some();
         let held = state.granted.remove(&uid).is_some() | state.holds.of(&uid).is_some();
         if waited || held {
@@ -196,7 +197,7 @@ impl Admission {
         if self.setups.condition().listed && !self.is_ruled(&namespace) {
             return Ok(());
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.grown.get(&uid).is_some_and(|most| i64::from(mini_cluster.spec.size()) <= *most) {
             return Ok(());
         }
@@ -228,7 +229,7 @@ impl Admission {
         let setup = self.setup(namespace);
         let Some(setup) = setup else { return Some(Limits::default()) };
         let uid = mini_cluster.metadata.uid.as_deref().unwrap_or_default();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.holds.see_first(uid, mini_cluster);
         let began = started.and_then(|started| state.holds.starts(uid, started));
         let hold = state.holds.of(uid);
@@ -252,7 +253,7 @@ impl Admission {
         if !self.is_ruled(namespace) {
             return None;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.holds.see_first(uid, mini_cluster);
         let usage = state.holds.told(mini_cluster, job)?.usage();
         let (began, limit) = state.holds.of(uid).map_or((None, None), |hold| (hold.since, hold.limit));
@@ -262,7 +263,7 @@ impl Admission {
     /// What a round of a namespace goes by. `found` reads its MiniClusters from the cache, here: whoever is let in after that
     /// is seen by the next round, and what has ended by then holds nothing.
     pub(super) fn look(&self, namespace: &str, found: impl FnOnce() -> Vec<Arc<MiniCluster>>) -> Look {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mini_clusters = found();
         let mut untold = Vec::new();
         for one in &mini_clusters {
@@ -318,7 +319,7 @@ impl Admission {
     pub(super) fn turn(&self, namespace: &str, round: &Round, now: Timestamp) {
         let mut told = round.told.clone();
         let mut marked = Vec::new();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for uid in &round.back {
             state.granted.remove(uid);
             state.starts.remove(uid);
@@ -370,16 +371,11 @@ impl Admission {
 
     /// Forgets what is gone.
     pub(super) fn retain(&self, alive: &BTreeSet<String>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.granted.retain(|uid, _| alive.contains(uid));
         state.starts.retain(|uid, _| alive.contains(uid));
         state.grown.retain(|uid, _| alive.contains(uid));
         state.holds.retain(alive);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Each critical section is a few inserts, removes and clones.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -12,6 +12,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tributary_api::burst::Burst;
@@ -237,7 +238,7 @@ impl Queueing {
 
     /// Does `work` with what earlier rounds of a namespace worked out. There is one round of it at a time.
     fn worked_out<T>(&self, namespace: &str, work: impl FnOnce(&mut Claims) -> T) -> T {
-        let all = || self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = || self.claims.lock();
         let mut claims = all().remove(namespace).unwrap_or_default();
         let result = work(&mut claims);
         all().insert(namespace.to_owned(), claims);

@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tributary_api::flux_setup::{FluxSetup, PeerUsage};
@@ -173,12 +174,12 @@ impl HostedUsage {
 
     /// Nothing is known at the beginning of a leader's scope.
     pub(super) fn begin(&self) {
-        *self.lock() = State::default();
+        *self.state.lock() = State::default();
     }
 
     /// These namespaces have a FluxSetup; the others have none.
     pub(super) fn listed(&self, ruled: BTreeSet<String>) {
-        self.lock().due = Some(ruled);
+        self.state.lock().due = Some(ruled);
         self.changed();
     }
 
@@ -190,7 +191,7 @@ impl HostedUsage {
         hosted: &BTreeSet<String>,
         round: impl FnOnce(&BTreeMap<String, Reserved>) -> (Option<Standing>, R),
     ) -> R {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.reserved.retain(|(within, name), _| within != namespace || !hosted.contains(name));
         let reserved = state.reserved.iter().filter(|((within, _), _)| within == namespace);
         let reserved = reserved.map(|((_, name), guest)| (name.clone(), guest.clone())).collect();
@@ -209,12 +210,12 @@ impl HostedUsage {
 
     /// Whether a guest may come now, or why not; `None`: nobody has looked yet.
     pub fn ask(&self, guest: &HostedBurst) -> Option<Result<(), String>> {
-        self.lock().ask(guest)
+        self.state.lock().ask(guest)
     }
 
     /// Takes room for a guest, if there is any, until its HostedBurst is seen or it is [given back](Self::give_back).
     pub fn take(&self, guest: &HostedBurst) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.ask(guest) != Some(Ok(())) {
             return false;
         }
@@ -228,7 +229,7 @@ impl HostedUsage {
 
     /// A guest that was let in does not come: the next round counts without it.
     pub fn give_back(&self, namespace: &str, name: &str) {
-        let given = self.lock().reserved.remove(&(namespace.to_owned(), name.to_owned()));
+        let given = self.state.lock().reserved.remove(&(namespace.to_owned(), name.to_owned()));
         if let (Some(_), Some(rounds)) = (given, self.rounds.get()) {
             rounds.mark(namespace.to_owned());
         }
@@ -236,7 +237,7 @@ impl HostedUsage {
 
     /// What is left for bursts of a peer, by namespaces of this cluster.
     pub fn left(&self, peer: &str) -> Vec<NamespaceRoom> {
-        let state = self.lock();
+        let state = self.state.lock();
         let left = state.standings.iter();
         left.map(|(namespace, standing)| standing.left(peer).unwrap_or_default().told(namespace)).collect()
     }
@@ -248,11 +249,6 @@ impl HostedUsage {
 
     fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in a critical section leaves half of a change behind.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

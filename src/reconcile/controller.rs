@@ -1,12 +1,13 @@
 //! Caches, queue and worker of the MiniCluster controller.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
@@ -215,8 +216,7 @@ impl MiniClusterController {
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Each critical section is one insert, remove or clone.
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 //! belongs to a MiniCluster are touched.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -13,6 +13,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tributary_api::labels::{self, kubernetes, upstream};
@@ -66,16 +67,11 @@ impl PodIndexes {
 
     /// Labels pods until `stop`: in the leader's scope.
     pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        self.labelled().clear();
+        self.labelled.lock().clear();
         for pod in self.pods.objects() {
             self.queue.mark(ObjectKey::of(&*pod));
         }
         engine::run(self, stop).await;
-    }
-
-    fn labelled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Option<String>>> {
-        // Each critical section is one insert, remove or look.
-        self.labelled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,11 +99,11 @@ impl Controller for PodIndexes {
 
     async fn observe(&self, key: &ObjectKey) -> Result<Observed<Lacking>, RequestError> {
         let Some(pod) = self.pods.of(key) else {
-            self.labelled().remove(key);
+            self.labelled.lock().remove(key);
             return Ok(nothing());
         };
         // Changes of the Job come faster than the cache learns of the label.
-        if self.labelled().get(key) == Some(&pod.uid()) {
+        if self.labelled.lock().get(key) == Some(&pod.uid()) {
             return Ok(nothing());
         }
         let job = controller_of::<Job>(&*pod).and_then(|job| self.jobs.of(&job));
@@ -127,7 +123,7 @@ impl Controller for PodIndexes {
         let pods: Api<Pod> = Api::namespaced(self.writer.clone(), key.namespace.as_deref().unwrap_or_default());
         match pods.patch_metadata(&key.name, &params, &Patch::Merge(&body)).await.map_err(Cause::from) {
             Ok(_) => {
-                self.labelled().insert(key.clone(), uid);
+                self.labelled.lock().insert(key.clone(), uid);
                 Ok(Outcome::Done)
             }
             // Gone, or replaced by another of its name: the cache tells soon.

@@ -9,7 +9,7 @@
 //! from time to time, since a Workload that Kueue evicts keeps its room until this controller gives that back.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, Propa
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tributary_api::labels::{self, KUEUE_QUEUE};
@@ -218,7 +219,7 @@ impl Workloads {
     /// Says it as an event, unless it was said before.
     async fn say(&self, key: &ObjectKey, object: &MiniCluster, sentence: String) {
         {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut told = self.told.lock();
             if told.insert(key.clone(), sentence.clone()).as_ref() == Some(&sentence) {
                 return;
             }
@@ -227,7 +228,7 @@ impl Workloads {
     }
 
     fn said_nothing(&self, key: &ObjectKey) {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.told.lock().remove(key);
     }
 }
 

@@ -1,10 +1,11 @@
 //! What the carried connections of an agent may take of its memory: one budget for all peers, and a fair share for each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{TUNNEL_CONNECTION, TUNNEL_CONNECTIONS_PER_PEER, TUNNEL_FLOOR, TUNNEL_LINK, TUNNEL_WINDOW};
+use parking_lot::Mutex;
 
 /// The memory for all that is carried. Cloning shares it.
 ///
@@ -44,7 +45,7 @@ impl Budget {
 
     /// A share for one more connection of a peer; `None`: it has as many as are left for others, or as it may have at most.
     pub fn join(&self, peer: &str) -> Option<Share> {
-        let mut peers = self.peers();
+        let mut peers = self.0.peers.lock();
         let all = self.0.connections.load(Ordering::Relaxed);
         let left = (self.0.bytes / 8 * 3 / TUNNEL_CONNECTION).saturating_sub(all);
         let ours = peers.get(peer).map_or(0, |ours| ours.load(Ordering::Relaxed));
@@ -82,11 +83,6 @@ impl Budget {
 
     fn direction(&self) -> usize {
         self.0.bytes / 16 * 3
-    }
-
-    fn peers(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Arc<AtomicUsize>>> {
-        // Every critical section is a look-up.
-        self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -142,7 +138,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         self.set([0, 0]);
-        let mut peers = self.budget.peers();
+        let mut peers = self.budget.0.peers.lock();
         if self.siblings.fetch_sub(1, Ordering::Relaxed) == 1 {
             peers.remove(&self.peer);
         }

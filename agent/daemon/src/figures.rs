@@ -1,9 +1,10 @@
 //! What is counted when somebody asks for the metrics: objects by phase, brokers, who leads, until when the identity holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -27,12 +28,12 @@ pub struct IdentityInUse(Mutex<Option<IdentityStore>>);
 impl IdentityInUse {
     /// From now on it is this one.
     pub fn is(&self, store: IdentityStore) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
+        *self.0.lock() = Some(store);
     }
 
     /// The newest one; `None`: there was none yet.
     pub(crate) fn current(&self) -> Option<Arc<Identity>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(IdentityStore::current)
+        self.0.lock().as_ref().map(IdentityStore::current)
     }
 }
 

@@ -6,12 +6,13 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     process::Command,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use anyhow::Context;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
@@ -175,7 +176,7 @@ impl Cluster {
     /// # Errors
     /// The process cannot be killed.
     pub fn stop_component(&self, component: Component) -> anyhow::Result<()> {
-        let process = self.processes().remove(&component);
+        let process = self.processes.lock().remove(&component);
         match process {
             Some(process) => {
                 process.kill().map(drop).with_context(|| format!("failed to stop {}", component.program()))
@@ -190,7 +191,7 @@ impl Cluster {
     /// # Errors
     /// It does not start, or ends at once.
     pub async fn start_component(&self, component: Component) -> anyhow::Result<()> {
-        if self.processes().contains_key(&component) {
+        if self.processes.lock().contains_key(&component) {
             return Ok(());
         }
         let client = self.client(ADMIN).await?;
@@ -199,7 +200,7 @@ impl Cluster {
             match self.startup(&client).api_server().await {
                 // Connections of the killed one can hold the port for a moment.
                 Err(error) if attempt < ATTEMPTS && error.is::<PortTaken>() => {
-                    self.processes().remove(&component);
+                    self.processes.lock().remove(&component);
                     tokio::time::sleep(Duration::from_millis(500)).await;
                 }
                 result => return result.with_context(|| format!("failed to start {}", component.program())),
@@ -318,7 +319,7 @@ impl Cluster {
         let log = self.logs().join(program).with_extension("log");
         let process =
             self.shared.group.spawn_logged(&mut command, &log).with_context(|| format!("failed to start {program}"))?;
-        self.processes().insert(component, process);
+        self.processes.lock().insert(component, process);
         Ok(())
     }
 
@@ -326,7 +327,7 @@ impl Cluster {
         Startup {
             client,
             logs: self.logs(),
-            processes: self.processes().iter().map(|(component, process)| (*component, process.clone())).collect(),
+            processes: self.processes.lock().iter().map(|(component, process)| (*component, process.clone())).collect(),
             deadline: Instant::now() + self.shared.ready_timeout,
         }
     }
@@ -337,7 +338,7 @@ impl Cluster {
     }
 
     fn signal(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
-        match self.processes().get(&component) {
+        match self.processes.lock().get(&component) {
             Some(process) => self
                 .shared
                 .group
@@ -348,15 +349,11 @@ impl Cluster {
     }
 
     fn kill(&self) {
-        let processes = std::mem::take(&mut *self.processes());
+        let processes = std::mem::take(&mut *self.processes.lock());
         for (component, process) in processes {
             if let Err(error) = process.kill() {
                 tracing::warn!(cluster = self.name(), component = component.program(), %error, "failed to kill");
             }
         }
-    }
-
-    fn processes(&self) -> MutexGuard<'_, BTreeMap<Component, Arc<Process>>> {
-        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

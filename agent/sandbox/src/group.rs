@@ -11,10 +11,12 @@ use std::{
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 const GUARD: &str = include_str!("../assets/guard.sh");
 const POLL: Duration = Duration::from_millis(20);
@@ -96,7 +98,7 @@ impl Group {
         let pgid = i32::try_from(self.id).map_err(io::Error::other)?;
         let child = command.process_group(pgid).stdin(Stdio::null()).spawn()?;
         let process = Arc::new(Process { id: child.id(), child: Mutex::new(child) });
-        let mut members = lock(&self.members);
+        let mut members = self.members.lock();
         members.retain(|member| !matches!(member.exited(), Ok(Some(_))));
         members.push(process.clone());
         Ok(process)
@@ -111,7 +113,7 @@ impl Group {
     /// Sends a signal to a member, which has it when this returns; nothing happens if it has ended.
     pub fn signal(&self, process: &Process, signal: Signal) -> io::Result<()> {
         // While the child is locked and not waited for, its id is not another process's.
-        let mut child = lock(&process.child);
+        let mut child = process.child.lock();
         if child.try_wait()?.is_some() {
             return Ok(());
         }
@@ -121,7 +123,7 @@ impl Group {
             Signal::Stop => "STOP",
             Signal::Continue => "CONT",
         };
-        match lock(&self.orders).as_mut() {
+        match self.orders.lock().as_mut() {
             Some((orders, answers)) => {
                 writeln!(orders, "{name} {}", process.id)?;
                 answers.read_line(&mut String::new()).map(drop)
@@ -132,21 +134,21 @@ impl Group {
 
     /// Ends the group and waits until nothing of it is left. Called again, it does nothing.
     pub(crate) fn stop(&self) {
-        drop(lock(&self.orders).take());
-        drop(lock(&self.anchor_pipe).take());
+        drop(self.orders.lock().take());
+        drop(self.anchor_pipe.lock().take());
         // The guard sees a member that nobody has waited for as alive.
         loop {
-            for member in lock(&self.members).iter() {
+            for member in self.members.lock().iter() {
                 let _ = member.exited();
             }
-            let _ = lock(&self.anchor).try_wait();
-            match lock(&self.guard).try_wait() {
+            let _ = self.anchor.lock().try_wait();
+            match self.guard.lock().try_wait() {
                 Ok(None) => thread::sleep(POLL),
                 Ok(Some(_)) | Err(_) => break,
             }
         }
         // Had someone killed the guard, the members would still be there.
-        for member in lock(&self.members).drain(..) {
+        for member in self.members.lock().drain(..) {
             let _ = member.kill();
         }
     }
@@ -166,7 +168,7 @@ impl Process {
 
     /// How it ended, or `None` while it runs.
     pub fn exited(&self) -> io::Result<Option<ExitStatus>> {
-        lock(&self.child).try_wait()
+        self.child.lock().try_wait()
     }
 
     /// Waits until it ends by itself.
@@ -181,15 +183,10 @@ impl Process {
 
     /// Ends it with SIGKILL, and waits for that.
     pub fn kill(&self) -> io::Result<ExitStatus> {
-        let mut child = lock(&self.child);
+        let mut child = self.child.lock();
         child.kill()?;
         child.wait()
     }
-}
-
-/// A panic elsewhere leaves child handles as valid as before.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

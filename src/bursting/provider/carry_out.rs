@@ -35,7 +35,6 @@ use super::warm::{self, Made};
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
-use crate::shared::lock;
 use crate::spans;
 use crate::watch::WatchedPod;
 
@@ -56,10 +55,10 @@ impl Provider {
             Change::Admit { claim, fingerprint, hosted: wanted, admitted } => {
                 let Some(Wanted::Burst(desired)) = claims.get(&claim) else { return Ok(()) };
                 // Promised before anything is written, so that nobody else gets the same room.
-                lock(&self.state).ledger.reserve(key, &claim.0, desired, wanted.spec.scale_up.as_ref());
+                self.state.lock().ledger.reserve(key, &claim.0, desired, wanted.spec.scale_up.as_ref());
                 if !self.shared.grants.take(&wanted) {
                     // Somebody of the namespace was faster: the next step says so.
-                    lock(&self.state).ledger.cancel(key);
+                    self.state.lock().ledger.cancel(key);
                     self.queue.mark(key.clone());
                     return Ok(());
                 }
@@ -73,7 +72,7 @@ impl Provider {
                         *hosted = Some(stored);
                     }
                     Ok(Err(rejection)) => {
-                        lock(&self.state).ledger.cancel(key);
+                        self.state.lock().ledger.cancel(key);
                         if rejection.reason == RejectionReason::QuotaExceeded {
                             self.quotas.wait(&key.0, key.clone());
                         }
@@ -296,7 +295,7 @@ impl Provider {
 
     /// Asks beside the worker: the root may take its time.
     fn request_credential(&self, key: SlotKey, hosted: Arc<HostedBurst>, peer: PeerName, request: CredentialRequest) {
-        let Some(requests) = lock(&self.requests).clone() else { return };
+        let Some(requests) = self.requests.lock().clone() else { return };
         let Some(this) = self.this() else { return };
         tokio::spawn(async move {
             let began = this.shared.now().wall;

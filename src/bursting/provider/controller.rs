@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstStatus};
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
@@ -32,7 +33,7 @@ use super::{admission, results};
 use crate::contact::Contacts;
 use crate::nodes::{self, Amounts, Brokers, NodeView, PodView};
 use crate::peers::PeerView;
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::turns::{Line, Pace};
 use crate::write_cache::WriteCache;
 
@@ -115,8 +116,8 @@ impl Provider {
         let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
         let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));
         let before = Arc::new(Before::of(renewed, peers, hosted, self.shared.now().wall));
-        *lock(&self.state) = State { before, ..State::default() };
-        *lock(&self.requests) = requests;
+        *self.state.lock() = State { before, ..State::default() };
+        *self.requests.lock() = requests;
         self.fresh.clear();
         for hosted in self.shared.caches.hosted.objects() {
             self.saw(&key_of(&hosted));
@@ -127,12 +128,12 @@ impl Provider {
 
     /// Nothing is known in a new term until [`Provider::begin`].
     pub(crate) fn forget(&self) {
-        *lock(&self.state) = State::default();
+        *self.state.lock() = State::default();
     }
 
     /// Whether brokers of a HostedBurst are wanted, as far as this term has looked.
     pub(crate) fn keeps(&self, hosted: &HostedBurst) -> bool {
-        let kept = lock(&self.state).memories.get(&key_of(hosted)).and_then(|memory| memory.kept.clone());
+        let kept = self.state.lock().memories.get(&key_of(hosted)).and_then(|memory| memory.kept.clone());
         kept.is_some() && kept == hosted.metadata.uid
     }
 
@@ -154,10 +155,10 @@ impl Provider {
             return Ok(Outcome::Done);
         }
         if !step.changes.iter().any(|change| matches!(change, Change::Admit { .. })) {
-            lock(&self.state).ledger.cancel(key);
+            self.state.lock().ledger.cancel(key);
         }
         // Steps are taken one after the other.
-        lock(&self.state).rates = step.rates;
+        self.state.lock().rates = step.rates;
         let mut hosted = view.hosted;
         let mut changes = step.changes.into_iter();
         while let Some(change) = changes.next() {
@@ -179,7 +180,7 @@ impl Provider {
     /// Results of a peer that newer ones take the place of.
     fn surplus(&self, peer: &PeerName, peers: &BTreeMap<PeerName, PeerView>, contacts: &Contacts) -> BTreeSet<SlotKey> {
         let now = self.shared.now().mono;
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let surplus = |all| results::surplus(all, peer, peers.get(peer), contacts, now);
         state.slots.results(peer).map(surplus).unwrap_or_default()
     }
@@ -195,7 +196,7 @@ impl Provider {
         let (peers, nodes, pods) =
             (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
         let more = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let open = nodes::free(&nodes, &pods, &state.ledger.brokers(), &|node: &NodeView| node.taints.is_empty());
             for (name, peer) in &peers {
                 let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
@@ -266,7 +267,7 @@ impl Controller for Provider {
             // One more may be one too many. Those that go wake nobody: they would keep each other awake until they are gone.
             surplus.iter().for_each(|other| self.queue.mark(other.clone()));
         }
-        let memory = lock(&self.state).memories.get(key).cloned().unwrap_or_default();
+        let memory = self.state.lock().memories.get(key).cloned().unwrap_or_default();
         let (mini_clusters, named) = (&shared.caches.mini_clusters, ObjectKey::namespaced(&key.0, &key.1));
         Ok(Observed::Continue(Snapshot {
             now: shared.now(),
@@ -292,7 +293,7 @@ impl Controller for Provider {
 
     fn step(&self, key: &SlotKey, view: &Snapshot) -> SlotStep {
         let shared = &self.shared;
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let facts = admission::Facts {
             import: None,
             draining: false,

@@ -21,7 +21,6 @@ use super::ledger::SlotKey;
 use super::materialize;
 use super::quota::{self, Ahead};
 use crate::peers::PeerView;
-use crate::shared::lock;
 use crate::template::BurstTemplate;
 
 impl Provider {
@@ -158,7 +157,7 @@ impl Provider {
             return Ok(None);
         }
         let mut ahead = Ahead::default();
-        for ((_, slot), entry) in lock(&self.state).ledger.in_namespace(&key.0).filter(|(other, _)| *other != key) {
+        for ((_, slot), entry) in self.state.lock().ledger.in_namespace(&key.0).filter(|(other, _)| *other != key) {
             let made = self.shared.caches.pods_of(&key.0, slot).len();
             let pending = entry.size.saturating_sub(u32::try_from(made).unwrap_or(u32::MAX));
             ahead.pods = ahead.pods.saturating_add(pending);

@@ -24,7 +24,6 @@ use super::ledger::SlotKey;
 use super::memory::Memory;
 use super::slot::{self, ClaimKey, Wanted, holder};
 use crate::peers::PeerView;
-use crate::shared::lock;
 use crate::tunnels;
 use crate::turns::Line;
 
@@ -84,7 +83,7 @@ impl Provider {
 
     /// Where a slot waits for what happens here.
     pub(super) fn line(&self, slot: &SlotKey) -> Line {
-        Line::Here(lock(&self.state).slots.payer(slot).cloned().unwrap_or_default())
+        Line::Here(self.state.lock().slots.payer(slot).cloned().unwrap_or_default())
     }
 
     /// Peers want something else of these bursts, or list them now and did not, or the other way round.
@@ -92,7 +91,7 @@ impl Provider {
         let (peers, now) = (self.shared.peers(), self.shared.clock.mono());
         for claim in claims {
             for slot in self.enter(claim, &peers) {
-                let at = lock(&self.state).pace.turn(&slot, now);
+                let at = self.state.lock().pace.turn(&slot, now);
                 self.queue.mark_in(Line::Said(claim.0.clone()), slot, at);
             }
         }
@@ -102,14 +101,14 @@ impl Provider {
     pub(crate) fn listed(&self, peers: &BTreeSet<PeerName>) {
         let now = self.shared.clock.mono();
         for peer in peers {
-            let slots = lock(&self.state).slots.of_peer(peer);
+            let slots = self.state.lock().slots.of_peer(peer);
             slots.into_iter().for_each(|slot| self.queue.mark_in(Line::Said(peer.clone()), slot, now));
         }
     }
 
     /// The connection to a peer is another.
     pub(crate) fn mark_peer(&self, peer: &PeerName, at: Mono) {
-        let slots = lock(&self.state).slots.of_peer(peer);
+        let slots = self.state.lock().slots.of_peer(peer);
         slots.into_iter().for_each(|slot| self.queue.mark_in(Line::Here(peer.clone()), slot, at));
     }
 
@@ -121,28 +120,28 @@ impl Provider {
 
     /// Marks every slot that anything is known of: the nodes are others.
     pub(crate) fn mark_all(&self) {
-        let slots = lock(&self.state).slots.all();
+        let slots = self.state.lock().slots.all();
         slots.into_iter().for_each(|slot| self.queue.mark(slot));
     }
 
     /// Marks the slots that somebody waits for who may have some: there may be room for them now.
     pub(crate) fn mark_waiting(&self) {
         for (peer, _) in self.shared.peers().iter().filter(|(_, view)| view.import.is_some()) {
-            let slots = lock(&self.state).slots.wanted_by(peer);
+            let slots = self.state.lock().slots.wanted_by(peer);
             slots.into_iter().for_each(|slot| self.queue.mark(slot));
         }
     }
 
     /// The agent listens elsewhere for the connections of a burst.
     pub(crate) fn mark_holder(&self, burst: &TunnelKey) {
-        let slot = lock(&self.state).slots.held(burst).cloned();
+        let slot = self.state.lock().slots.held(burst).cloned();
         slot.into_iter().for_each(|slot| self.queue.mark(slot));
     }
 
     /// Enters the HostedBurst of a slot as it is known now, the cache's or our own last write: what else depends on it follows.
     pub(super) fn saw(&self, slot: &SlotKey) {
         let (moved, gone, waiting) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let State { slots, ledger, .. } = &mut *state;
             // Looked up while the state is locked: of two who enter it, the later one knows the newer.
             let hosted = self.hosted(slot);
@@ -187,7 +186,7 @@ impl Provider {
     fn enter(&self, claim: &ClaimKey, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<SlotKey> {
         let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
         let (touched, answer) = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             // Looked up while the state is locked, as in `saw`.
             let wanted = self.shared.exchange.claim(claim);
             let touched = state.slots.claim(claim, wanted.as_ref(), import);
@@ -207,7 +206,7 @@ impl Provider {
 
     /// The claims on a slot, as they are now: one that belongs elsewhere since it was entered is on its way there.
     pub(super) fn claims_on(&self, slot: &SlotKey, peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<ClaimKey, Wanted> {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         let here = |claim: ClaimKey| {
             let wanted = self.shared.exchange.claim(&claim)?;
             let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
@@ -219,7 +218,7 @@ impl Provider {
 
     pub(super) fn remember(&self, slot: &SlotKey, change: impl FnOnce(&mut Memory)) {
         let moved = {
-            let mut state = lock(&self.state);
+            let mut state = self.state.lock();
             let State { slots, memories, .. } = &mut *state;
             let memory = memories.entry(slot.clone()).or_default();
             change(memory);
@@ -247,7 +246,7 @@ impl Provider {
     /// The certificate of a slot may have been taken away: the next step looks.
     fn doubt_secret(&self, slot: &SlotKey) {
         let now = self.shared.clock.mono();
-        if let Some(memory) = lock(&self.state).memories.get_mut(slot) {
+        if let Some(memory) = self.state.lock().memories.get_mut(slot) {
             memory.secret.doubt(now);
         }
     }

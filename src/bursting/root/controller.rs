@@ -1,7 +1,7 @@
 //! The root's driver: plans Bursts, keeps their status, and puts what they say into the exchange. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 use tributary_api::burst::{Burst, BurstStatus};
@@ -43,7 +44,7 @@ use crate::note::Note;
 use crate::peers::PeerView;
 use crate::provider::materialize::CURVE_CERT;
 use crate::provider::slot::ClaimKey;
-use crate::shared::{FirstRound, Shared, lock};
+use crate::shared::{FirstRound, Shared};
 use crate::turns::{Line, Pace};
 use crate::watch::WatchedNode;
 use crate::write_cache::WriteCache;
@@ -187,7 +188,7 @@ impl Root {
     /// A peer answers something else about a burst.
     pub(crate) fn answered(&self, (peer, uid): &ClaimKey) {
         for burst in self.shared.caches.bursts_by_uid.of(uid.as_str()) {
-            let at = lock(&self.pace).turn(uid, self.shared.clock.mono());
+            let at = self.pace.lock().turn(uid, self.shared.clock.mono());
             self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
         }
     }

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -57,22 +57,17 @@ impl Both {
 impl Compared {
     /// Whether this is what was compared last, and nothing was to be done.
     pub(super) fn knows(&self, uid: &str, both: Both) -> bool {
-        let seen = self.lock();
+        let seen = self.0.lock();
         seen.since.get(uid).or_else(|| seen.before.get(uid)) == Some(&both)
     }
 
     /// Nothing is to be done.
     pub(super) fn remember(&self, uid: String, both: Both) {
-        let mut seen = self.lock();
+        let mut seen = self.0.lock();
         if seen.since.len() >= MOST {
             seen.before = std::mem::take(&mut seen.since);
         }
         seen.since.insert(uid, both);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        // Each critical section is a look or an insert.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,7 +152,7 @@ mod tests {
         (0..10 * MOST).for_each(|number| compared.remember(number.to_string(), Both([0; 32])));
         let knows = |number: usize| compared.knows(&number.to_string(), Both([0; 32]));
         assert!(knows(10 * MOST - 1) && !knows(0) && !compared.knows("19", Both([1; 32])));
-        let seen = compared.lock();
+        let seen = compared.0.lock();
         assert!(seen.since.len() + seen.before.len() <= 2 * MOST);
     }
 }

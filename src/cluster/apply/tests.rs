@@ -21,7 +21,7 @@ fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'stati
             async move {
                 let (head, body) = request.into_parts();
                 let body: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
-                seen.lock().unwrap().push((head.method, head.uri.to_string(), body.clone()));
+                seen.lock().push((head.method, head.uri.to_string(), body.clone()));
                 let (code, answer) = answer(body);
                 let body = Body::from(answer.to_string().into_bytes());
                 Ok::<_, tower::BoxError>(Response::builder().status(code).body(body).unwrap())
@@ -54,7 +54,7 @@ fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
 }
 
 fn methods(seen: &Requests) -> Vec<Method> {
-    seen.lock().unwrap().iter().map(|(method, ..)| method.clone()).collect()
+    seen.lock().iter().map(|(method, ..)| method.clone()).collect()
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn what_is_there_already_costs_no_request() {
     let Applied::Created(live) = created else { panic!("{created:?}") };
     assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&live)).await.unwrap(), Applied::Unchanged);
 
-    let requests = seen.lock().unwrap().clone();
+    let requests = seen.lock().clone();
     assert_eq!(requests.len(), 1);
     let (method, uri, body) = &requests[0];
     assert_eq!(method, Method::POST);
@@ -91,7 +91,7 @@ async fn what_we_want_otherwise_and_what_others_change_is_written() {
     stripped.metadata.annotations = None;
     assert!(matches!(applier.own(&config_map("a", owner), Some(&stripped)).await.unwrap(), Applied::Changed(_)));
 
-    let requests = seen.lock().unwrap().clone();
+    let requests = seen.lock().clone();
     let sent: Vec<_> = requests.iter().map(|(_, _, body)| body["metadata"]["uid"].clone()).collect();
     assert_eq!(sent, [Value::Null, "u-1".into(), "u-1".into(), "u-1".into()], "only the object we looked at");
     assert_eq!(methods(&seen), [Method::POST, Method::PUT, Method::PUT, Method::PUT]);
@@ -114,7 +114,7 @@ async fn what_the_server_always_changes_is_written_once() {
     tampered.metadata.resource_version = Some("2".to_owned());
     tampered.spec.as_mut().unwrap().session_affinity = Some("ClientIP".into());
     assert!(matches!(applier.own(&desired, Some(&tampered)).await.unwrap(), Applied::Changed(_)));
-    assert_eq!(seen.lock().unwrap().len(), 2);
+    assert_eq!(seen.lock().len(), 2);
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn another_controllers_object_is_left_alone() {
     let mut ending = config_map("b", Some("o-1"));
     ending.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
     assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&ending)).await.unwrap(), Applied::Terminating);
-    assert!(seen.lock().unwrap().is_empty());
+    assert!(seen.lock().is_empty());
 }
 
 /// The danger: what somebody changed is taken for what was compared before.
@@ -166,7 +166,7 @@ async fn a_status_is_applied_to_the_object_it_was_computed_from() {
     assert_eq!(applier.apply_status(&lake, &later).await.unwrap(), Applied::Unchanged, "nothing but a time");
     applier.apply_status(&lake, &of(json!({"phase": "Failed"}))).await.unwrap();
 
-    let requests = seen.lock().unwrap().clone();
+    let requests = seen.lock().clone();
     assert_eq!(requests.len(), 1);
     let (_, uri, body) = &requests[0];
     assert!(uri.starts_with("/apis/flux-framework.org/v1alpha2/namespaces/n/miniclusters/s/status?"), "{uri}");
@@ -194,7 +194,7 @@ async fn a_status_that_follows_from_an_old_one_is_for_that_version_alone() {
     let error = applier.apply_status_to_version(&at("7"), &status).await.unwrap_err();
     assert!(error.cause().is_conflict(), "{error}");
     applier.apply_status_to_version(&at("8"), &status).await.unwrap();
-    assert_eq!(seen.lock().unwrap().len(), 2);
+    assert_eq!(seen.lock().len(), 2);
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn a_taken_name_is_no_error_of_create_once() {
     let taken = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": "m"});
     let (applier, seen) = applier(move |_| (409, taken.clone()));
     assert_eq!(applier.create_once(&config_map("a", None)).await.unwrap(), Once::Exists);
-    assert_eq!(seen.lock().unwrap()[0].0, Method::POST);
+    assert_eq!(seen.lock()[0].0, Method::POST);
 }
 
 fn phase(phase: Phase) -> MiniClusterStatus {

@@ -8,7 +8,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -16,6 +16,7 @@ use futures::future::join_all;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
+use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
@@ -302,14 +303,14 @@ impl<K: Watched> Cache<K> {
 
     /// Lets objects be found by something else that they say, too.
     pub fn indexed(&self, by: By<K>) -> Indexed<K> {
-        let index = self.shared.store.write().unwrap_or_else(PoisonError::into_inner).index_by(by);
+        let index = self.shared.store.write().index_by(by);
         Indexed { cache: self.clone(), index }
     }
 
     /// Leaves objects of other controllers alone from now on: none of them is in the cache, or told. To be called before the
     /// cache is filled.
     pub fn leave_alone(&self, managed_by: fn(&K) -> Option<&str>) {
-        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).managed_by = Some(managed_by);
+        self.shared.store.write().managed_by = Some(managed_by);
     }
 
     /// Objects that are left to other controllers, in the order of their keys.
@@ -328,7 +329,7 @@ impl<K: Watched> Cache<K> {
         queue: &Queue<Q>,
         key: impl Fn(&ObjectKey) -> Option<Q> + Send + Sync + 'static,
     ) -> Subscription {
-        let mut subscribers = lock(&self.shared.subscribers);
+        let mut subscribers = self.shared.subscribers.lock();
         let id = subscribers.next;
         subscribers.next += 1;
         let queue = queue.clone();
@@ -388,14 +389,14 @@ impl<K: Watched> Cache<K> {
     }
 
     fn tell_all(&self, part: &Part) {
-        self.shared.store.write().unwrap_or_else(PoisonError::into_inner).tell_all.insert(part.clone());
+        self.shared.store.write().tell_all.insert(part.clone());
     }
 
     /// Calls `listener` for each change, until the subscription is dropped; first for every object there is. It is
     /// called from the task of the watch and must not block. A change near the beginning can be told twice.
     pub fn subscribe(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let listener: Listener<K> = Arc::new(listener);
-        let mut subscribers = lock(&self.shared.subscribers);
+        let mut subscribers = self.shared.subscribers.lock();
         let id = subscribers.next;
         subscribers.next += 1;
         subscribers.listeners.insert(id, listener.clone());
@@ -435,7 +436,7 @@ impl<K: Watched> Cache<K> {
             let (name, namespace) = (bad.metadata.name.as_deref(), bad.metadata.namespace.as_deref());
             tracing::warn!(kind = %K::kind(&()), namespace, name, error = bad.error, "an object cannot be read; it is skipped");
         }
-        let mut store = self.shared.store.write().unwrap_or_else(PoisonError::into_inner);
+        let mut store = self.shared.store.write();
         let before = store.unreadable.len();
         let changes = store.take(part, event);
         let unreadable = unreadable || store.unreadable.len() != before;
@@ -454,12 +455,12 @@ impl<K: Watched> Cache<K> {
                 runs_again || is_listed_now
             });
         }
-        let listeners: Vec<_> = lock(&self.shared.subscribers).listeners.values().cloned().collect();
+        let listeners: Vec<_> = self.shared.subscribers.lock().listeners.values().cloned().collect();
         for change in &changes {
             listeners.iter().for_each(|listener| listener(change));
         }
         if !left_alone.is_empty() {
-            let listeners: Vec<_> = lock(&self.shared.subscribers).of_left_alone.values().cloned().collect();
+            let listeners: Vec<_> = self.shared.subscribers.lock().of_left_alone.values().cloned().collect();
             left_alone.iter().for_each(|key| listeners.iter().for_each(|listener| listener(key)));
         }
     }
@@ -477,7 +478,7 @@ impl<K: Watched> Cache<K> {
     }
 
     fn read<T>(&self, look: impl FnOnce(&Store<K>) -> T) -> T {
-        look(&self.shared.store.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.shared.store.read())
     }
 }
 
@@ -511,15 +512,10 @@ trait Unsubscribe: Send + Sync {
 
 impl<K: Send + Sync> Unsubscribe for Shared<K> {
     fn unsubscribe(&self, id: u64) {
-        let mut subscribers = lock(&self.subscribers);
+        let mut subscribers = self.subscribers.lock();
         subscribers.listeners.remove(&id);
         subscribers.of_left_alone.remove(&id);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each critical section is one insert, remove or clone.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ async fn a_watch_that_fails_is_begun_again() {
         let calls = calls.clone();
         tower::service_fn(move |request: Request<Body>| {
             let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-            let mut calls = lock(&calls);
+            let mut calls = calls.lock();
             calls.push(watches);
             let last = calls.len() > 3;
             let (status, body) = match (watches, calls.len()) {
@@ -144,7 +144,7 @@ async fn a_watch_that_fails_is_begun_again() {
     found.notified().await;
     assert_eq!(cache.len(), 2);
     running.abort();
-    assert_eq!(lock(&calls)[..3], [false, false, true]);
+    assert_eq!(calls.lock()[..3], [false, false, true]);
 }
 
 /// An API server whose lists show the same version of an object with another content each time.
@@ -158,9 +158,9 @@ async fn listed_again_every_object_is_told_even_at_its_old_version() {
             if watches {
                 std::future::pending::<()>().await;
             }
-            *lock(&lists) += 1;
+            *lists.lock() += 1;
             let mut item = config_map("a", "4");
-            item["data"] = json!({"list": lock(&lists).to_string()});
+            item["data"] = json!({"list": lists.lock().to_string()});
             let list = json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"},
                 "items": [item]});
             let body = Body::from(list.to_string().into_bytes());
@@ -173,11 +173,11 @@ async fn listed_again_every_object_is_told_even_at_its_old_version() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let _subscription = cache.subscribe({
         let told = told.clone();
-        move |change| lock(&told).push(change.new.as_ref().and_then(|map| map.data.clone()).unwrap()["list"].clone())
+        move |change| told.lock().push(change.new.as_ref().and_then(|map| map.data.clone()).unwrap()["list"].clone())
     });
     cache.list_again().await;
     cache.list_again().await;
-    assert_eq!(*lock(&told), ["1", "2", "3"]);
+    assert_eq!(*told.lock(), ["1", "2", "3"]);
     running.abort();
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::ApiServer;
 use super::apply::Owners;
 use super::request::{Key, RequestInfo};
 use super::store::Stored;
-use super::{ApiServer, lock};
 
 /// What goes wrong with one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,17 +107,17 @@ impl Faults {
 impl ApiServer {
     /// Asks `hook` about every request before it is done. It may change objects: somebody else was faster then.
     pub fn on_request(&self, hook: impl Fn(&RequestInfo) -> Option<Fault> + Send + Sync + 'static) {
-        lock(&self.shared.faults).hook = Some(Arc::new(hook));
+        self.shared.faults.lock().hook = Some(Arc::new(hook));
     }
 
     /// Lets the next request with this verb to this resource (such as `pods`) fail.
     pub fn fail_next(&self, verb: &'static str, resource: &str, fault: Fault) {
-        lock(&self.shared.faults).script.push((verb, resource.to_owned(), fault));
+        self.shared.faults.lock().script.push((verb, resource.to_owned(), fault));
     }
 
     /// Takes the API server away, or brings it back.
     pub fn set_away(&self, away: Option<Away>) {
-        let mut faults = lock(&self.shared.faults);
+        let mut faults = self.shared.faults.lock();
         faults.away = away;
         if away == Some(Away::Refuses) {
             faults.watches.clear();
@@ -129,31 +129,31 @@ impl ApiServer {
     /// Lets the watches of a resource show nothing that happens from now on, and lists at any version (`0`) neither.
     pub fn lag(&self, resource: &str) {
         let version = self.version();
-        lock(&self.shared.faults).lag.insert(resource.to_owned(), version);
+        self.shared.faults.lock().lag.insert(resource.to_owned(), version);
     }
 
     /// Ends the lag of a resource: its watches show all that happened.
     pub fn catch_up(&self, resource: &str) {
-        lock(&self.shared.faults).lag.remove(resource);
+        self.shared.faults.lock().lag.remove(resource);
         self.tell();
     }
 
     /// Ends the lag of a resource: its watches skip to the last event of each object, as they may.
     pub fn skip(&self, resource: &str) {
         let version = self.version();
-        lock(&self.shared.faults).skips.insert(resource.to_owned(), version);
+        self.shared.faults.lock().skips.insert(resource.to_owned(), version);
         self.catch_up(resource);
     }
 
     /// Drops so many of the next events that watches of this resource would show. None: no more are dropped.
     pub fn drop_next_events(&self, resource: &str, count: u64) {
-        lock(&self.shared.faults).drops.insert(resource.to_owned(), count);
+        self.shared.faults.lock().drops.insert(resource.to_owned(), count);
     }
 
     /// Starts the API server again: connections break, those of watches too, and what is asked just now gets no answer. It
     /// remembers nothing of what happened, so that watches begin with a list.
     pub fn restart(&self) {
-        let mut faults = lock(&self.shared.faults);
+        let mut faults = self.shared.faults.lock();
         faults.restarts += 1;
         faults.watches.clear();
         faults.away = None;
@@ -163,20 +163,20 @@ impl ApiServer {
 
     /// Lets the connections of all watches die in silence: they show nothing any more, and do not end.
     pub fn mute_watches(&self) {
-        let mut faults = lock(&self.shared.faults);
+        let mut faults = self.shared.faults.lock();
         faults.mute = faults.begun;
     }
 
     /// What an API server has stored by now.
     pub fn backup(&self) -> Backup {
-        let store = lock(&self.shared.store);
+        let store = self.shared.store.lock();
         Backup { objects: store.objects.clone(), version: store.version }
     }
 
     /// Restores a backup, and starts the API server again: it knows nothing of what came later, and counts versions from
     /// there once more.
     pub fn restore(&self, backup: Backup) {
-        let mut store = lock(&self.shared.store);
+        let mut store = self.shared.store.lock();
         (store.objects, store.version) = (backup.objects, backup.version);
         // Objects of another server may be among them: no UID is given twice.
         store.born = store.born.max(backup.version);
@@ -186,18 +186,18 @@ impl ApiServer {
 
     /// How often it was started again.
     pub fn restarts(&self) -> u64 {
-        lock(&self.shared.faults).restarts
+        self.shared.faults.lock().restarts
     }
 
     /// Ends all watches, and says so to those who watch.
     pub fn end_watches(&self) {
-        lock(&self.shared.faults).watches.clear();
+        self.shared.faults.lock().watches.clear();
         self.tell();
     }
 
     pub(super) fn fault(&self, info: &RequestInfo) -> Option<Fault> {
         let hook = {
-            let mut faults = lock(&self.shared.faults);
+            let mut faults = self.shared.faults.lock();
             match faults.away {
                 Some(Away::Refuses) => return Some(Fault::Break),
                 Some(Away::Silent) => return Some(Fault::Silence),

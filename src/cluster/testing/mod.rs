@@ -24,7 +24,7 @@ mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
@@ -32,6 +32,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::{Body, DynBody};
 use kube::core::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch as news;
 use tower::{BoxError, Service};
@@ -70,25 +71,25 @@ impl ApiServer {
 
     /// Wakes all watches.
     fn tell(&self) {
-        lock(&self.shared.changed).values().for_each(|watches| watches.send_replace(()));
+        self.shared.changed.lock().values().for_each(|watches| watches.send_replace(()));
     }
 
     /// Wakes the watches of what was changed since a version.
     fn tell_since(&self, store: &Store, version: u64) {
         let later = store.history.iter().rev().take_while(|event| event.version > version);
         let resources: BTreeSet<&str> = later.map(|event| event.key.resource.as_str()).collect();
-        let changed = lock(&self.shared.changed);
+        let changed = self.shared.changed.lock();
         resources.iter().filter_map(|one| changed.get(*one)).for_each(|watches| watches.send_replace(()));
     }
 
     /// Wakes a watch of a resource.
     fn news_of(&self, resource: &str) -> news::Receiver<()> {
-        lock(&self.shared.changed).entry(resource.to_owned()).or_default().subscribe()
+        self.shared.changed.lock().entry(resource.to_owned()).or_default().subscribe()
     }
 
     fn execute(&self, info: &RequestInfo, body: Value, stale: Option<u64>) -> Outcome<Granted> {
         let version = self.read_version(info, stale);
-        let mut store = lock(&self.shared.store);
+        let mut store = self.shared.store.lock();
         let before = store.version;
         let granted = store.execute(info, body, version);
         self.tell_since(&store, before);
@@ -97,7 +98,7 @@ impl ApiServer {
 
     /// Which state a read shows.
     fn read_version(&self, info: &RequestInfo, stale: Option<u64>) -> u64 {
-        let lag = lock(&self.shared.faults).lag.get(&info.resource).copied();
+        let lag = self.shared.faults.lock().lag.get(&info.resource).copied();
         let exactly = info.parameter("resourceVersion").filter(|_| info.is("resourceVersionMatch", "Exact"));
         let any = info.is("resourceVersion", "0") || info.verb == "watch";
         let version = stale.or_else(|| exactly.and_then(|text| text.parse().ok())).or(lag.filter(|_| any));
@@ -203,10 +204,6 @@ fn reason(code: u16) -> &'static str {
         504 => "Timeout",
         _ => "InternalError",
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

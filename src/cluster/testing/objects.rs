@@ -8,16 +8,16 @@ use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::ApiServer;
 use super::request::RequestInfo;
 use super::store::Write;
-use super::{ApiServer, lock};
 use crate::apply::Appliable;
 
 impl ApiServer {
     /// Says in discovery that a kind is served, as a CustomResourceDefinition does.
     pub fn serve<K: Resource<DynamicType = ()>>(&self) {
         let namespaced = K::url_path(&(), Some("n")).contains("/namespaces/");
-        lock(&self.shared.store).learn(&RequestInfo::own::<K>("", "", ""), &K::kind(&()), namespaced);
+        self.shared.store.lock().learn(&RequestInfo::own::<K>("", "", ""), &K::kind(&()), namespaced);
     }
 
     /// An object. `namespace` is empty for kinds without namespaces.
@@ -112,7 +112,7 @@ impl ApiServer {
     /// Does what the garbage collector does by itself: deletes what lost its owners, and ends deletions that wait for
     /// dependents. Returns how many objects are gone.
     pub fn collect_garbage(&self) -> usize {
-        let mut store = lock(&self.shared.store);
+        let mut store = self.shared.store.lock();
         let before = store.version;
         let gone = store.collect_garbage();
         self.tell_since(&store, before);
@@ -126,13 +126,13 @@ impl ApiServer {
         &self,
         admission: impl FnMut(&RequestInfo, &mut Value) -> Result<(), Box<Status>> + Send + 'static,
     ) {
-        lock(&self.shared.store).admission = Box::new(admission);
+        self.shared.store.lock().admission = Box::new(admission);
     }
 
     /// Forgets what happened: a watch that has not seen it must list again. No list lags behind any more.
     pub fn compact(&self) {
-        lock(&self.shared.faults).lag.clear();
-        let mut store = lock(&self.shared.store);
+        self.shared.faults.lock().lag.clear();
+        let mut store = self.shared.store.lock();
         store.compacted = store.version;
         store.history.clear();
         drop(store);
@@ -141,24 +141,24 @@ impl ApiServer {
 
     /// The newest resource version.
     pub fn version(&self) -> u64 {
-        lock(&self.shared.store).version
+        self.shared.store.lock().version
     }
 
     /// When an object of a kind was changed last: how often the server was started again by then, and at which version.
     pub fn changed<K: Resource<DynamicType = ()>>(&self) -> (u64, u64) {
         let restarts = self.restarts();
-        let changed = lock(&self.shared.store).changed.get(&*K::plural(&())).copied();
+        let changed = self.shared.store.lock().changed.get(&*K::plural(&())).copied();
         (restarts, changed.unwrap_or_default())
     }
 
     /// All writes so far, also those that were refused or changed nothing.
     pub fn writes(&self) -> Vec<Write> {
-        lock(&self.shared.store).writes.clone()
+        self.shared.store.lock().writes.clone()
     }
 
     /// How often each verb was asked of each resource, watches excepted.
     pub fn requests(&self) -> BTreeMap<(&'static str, String), u64> {
-        lock(&self.shared.store).requests.clone()
+        self.shared.store.lock().requests.clone()
     }
 
     fn ask<T: DeserializeOwned>(&self, info: &RequestInfo, body: Value) -> Result<T, Box<Status>> {

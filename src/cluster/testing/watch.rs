@@ -19,7 +19,7 @@ use super::read::shown;
 use super::request::{Key, Outcome, RequestInfo, body, expired};
 use super::select::Selector;
 use super::store::shows;
-use super::{ApiServer, broken, lock};
+use super::{ApiServer, broken};
 
 /// How long a watch lasts that does not say.
 const DEFAULT_SECONDS: u64 = 1800;
@@ -55,12 +55,12 @@ impl Watch {
         let first = match from {
             Some(_) => VecDeque::new(),
             None => {
-                let found = lock(&server.shared.store).at(&info, version)?;
+                let found = server.shared.store.lock().at(&info, version)?;
                 found.into_values().filter(|object| selector.selects(object)).collect()
             }
         };
         let news = server.news_of(&info.resource);
-        let mut faults = lock(&server.shared.faults);
+        let mut faults = server.shared.faults.lock();
         faults.begun += 1;
         let (id, restarts) = (faults.begun, faults.restarts);
         faults.watches.insert(id, info.resource.clone());
@@ -102,7 +102,7 @@ impl Watch {
                         _ = self.news.changed() => continue,
                         () = &mut self.end => {}
                     }
-                    if lock(&self.server.shared.faults).silences(self.id) {
+                    if self.server.shared.faults.lock().silences(self.id) {
                         // Nobody hears that it ends.
                         let _ = self.news.changed().await;
                         continue;
@@ -111,7 +111,7 @@ impl Watch {
                     if !self.info.is("allowWatchBookmarks", "true") {
                         return None;
                     }
-                    let (api_version, kind) = lock(&self.server.shared.store).kind(&self.info);
+                    let (api_version, kind) = self.server.shared.store.lock().kind(&self.info);
                     let metadata = json!({"resourceVersion": self.shown.to_string()});
                     let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
                     event("BOOKMARK", &object)
@@ -123,7 +123,7 @@ impl Watch {
     }
 
     fn next(&mut self) -> Next {
-        let mut faults = lock(&self.server.shared.faults);
+        let mut faults = self.server.shared.faults.lock();
         match faults.away {
             _ if self.id <= faults.mute => return Next::Nothing,
             Some(Away::Silent) => return Next::Nothing,
@@ -135,7 +135,7 @@ impl Watch {
         if let Some(object) = self.first.pop_front() {
             return Next::Line(event("ADDED", &shown(&self.info, &object)));
         }
-        let store = lock(&self.server.shared.store);
+        let store = self.server.shared.store.lock();
         if self.shown < store.compacted {
             self.over = true;
             return Next::Line(event("ERROR", &body(&expired(self.shown, store.compacted))));
@@ -177,6 +177,6 @@ fn event(what: &str, object: &Value) -> String {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        lock(&self.server.shared.faults).watches.remove(&self.id);
+        self.server.shared.faults.lock().watches.remove(&self.id);
     }
 }

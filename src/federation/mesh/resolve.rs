@@ -6,10 +6,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, join_all};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tributary_clock::Rng;
 
@@ -159,7 +159,7 @@ impl<L: Lookup> Resolver<L> {
 
     fn order(&self, services: Vec<Service>) -> Vec<Service> {
         // The generator has no state that a panic could leave half-changed.
-        order(services, self.rng.lock().unwrap_or_else(PoisonError::into_inner).as_mut())
+        order(services, self.rng.lock().as_mut())
     }
 }
 

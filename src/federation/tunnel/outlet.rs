@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -92,10 +93,10 @@ impl Outlet {
                 let pump = Pump { source, hold, share, revoked, counts };
                 sockets::carry(pump, tcp, self.unanswered.clone()).await;
                 drop(watch);
-                self.carried().remove(&name);
+                self.carried.lock().remove(&name);
             }
             Err(refusal) => {
-                self.carried().remove(&name);
+                self.carried.lock().remove(&name);
                 self.refuse(&name.0, &asked, send, refusal).await;
             }
         }
@@ -181,7 +182,7 @@ impl Outlet {
     /// Connections that another process of the peer opened are ended. Nobody can go on with them, and the lead broker does
     /// not listen to a broker that comes back as long as it is connected already.
     fn hold(&self, name: &Name, new: Held) -> Option<Held> {
-        let mut carried = self.carried();
+        let mut carried = self.carried.lock();
         let key = |process, connection| (name.0.clone(), process, connection);
         let before = carried.range(key(0, 0)..key(name.1, 0));
         let behind = carried.range((Bound::Excluded(key(name.1, u64::MAX)), Bound::Included(key(u64::MAX, u64::MAX))));
@@ -193,11 +194,6 @@ impl Outlet {
                 None
             }
         }
-    }
-
-    fn carried(&self) -> MutexGuard<'_, BTreeMap<Name, Held>> {
-        // Every critical section is a look-up.
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -284,7 +280,7 @@ mod tests {
         assert!(outlet.hold(&name, first.clone()).is_none());
         let known = outlet.hold(&name, held()).unwrap();
         assert!(known.streams.same_channel(&first.streams));
-        assert!(outlet.carried()[&name].streams.same_channel(&first.streams), "it can still be resumed");
+        assert!(outlet.carried.lock()[&name].streams.same_channel(&first.streams), "it can still be resumed");
     }
 
     #[test]

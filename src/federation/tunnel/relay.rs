@@ -1,9 +1,9 @@
 //! Bytes between the ends that live in the pods of brokers ([`tributary_tunnel::ends`]). Nothing of a connection is kept here:
 //! when this agent is gone, the ends find each other over another one.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -89,8 +89,7 @@ pub(super) async fn splice(
     let hands = Mutex::new((share, [0, 0]));
     // Takes note of what a direction has in hand, and says how much there is memory for.
     let hold = |direction, length, most: fn(&Share) -> usize| {
-        // Every critical section is a sum.
-        let (share, held) = &mut *hands.lock().unwrap_or_else(PoisonError::into_inner);
+        let (share, held) = &mut *hands.lock();
         held[direction] = length;
         share.set(*held);
         most(share)

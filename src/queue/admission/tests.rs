@@ -490,7 +490,7 @@ fn what_is_refused_holds_nothing_whenever_that_is_found_out() {
     world.ends("b");
     world.round();
     assert!(world.starts("c"));
-    assert!(world.admission.lock().waiting.is_empty());
+    assert!(world.admission.state.lock().waiting.is_empty());
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -168,14 +169,14 @@ impl Burst {
     }
 
     async fn dial(&self) -> io::Result<TcpStream> {
-        let known = *self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.0.known.lock();
         let address = match known {
             Some(address) => address,
             None => (self.0.resolve)().await?,
         };
         let tcp = timeout(DIAL, TcpStream::connect(address)).await.map_err(io::Error::from).and_then(|tcp| tcp);
         // A name that leads nowhere may lead elsewhere by now.
-        *self.0.known.lock().unwrap_or_else(PoisonError::into_inner) = tcp.is_ok().then_some(address);
+        *self.0.known.lock() = tcp.is_ok().then_some(address);
         tcp
     }
 }

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -109,10 +110,10 @@ impl Lead {
                 let (source, hold) = (Source::Answerer(streams), self.hold);
                 let pump = Pump { source, hold, share, revoked, counts: Arc::new(()) };
                 sockets::carry(pump, broker, watch::Sender::default().subscribe()).await;
-                lock(carried).remove(&asked.connection);
+                carried.lock().remove(&asked.connection);
             }
             Err(outcome) => {
-                lock(carried).remove(&asked.connection);
+                carried.lock().remove(&asked.connection);
                 let _ = tcp.write_all(&refuse(outcome)).await;
             }
         }
@@ -158,7 +159,7 @@ fn stream(tcp: TcpStream, codes: Codes, asked: &Asked) -> Stream {
 /// Connections that another process of the same host opened are ended: nobody can go on with them, and the lead broker does
 /// not listen to a broker that comes back as long as it is connected already.
 fn find(carried: &Carried, asked: &Asked) -> Found {
-    let mut carried = lock(carried);
+    let mut carried = carried.lock();
     if let Some(known) = carried.get_mut(&asked.connection) {
         if asked.attempt <= known.attempt || asked.process != known.process {
             return Found::Refused(Outcome::Stale);
@@ -181,9 +182,4 @@ fn find(carried: &Carried, asked: &Asked) -> Found {
     };
     carried.insert(asked.connection, held);
     Found::New(sender, streams, revoked)
-}
-
-fn lock(carried: &Carried) -> MutexGuard<'_, BTreeMap<[u8; 16], Held>> {
-    // Every critical section is a look-up.
-    carried.lock().unwrap_or_else(PoisonError::into_inner)
 }

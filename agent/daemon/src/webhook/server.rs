@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,6 +15,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -65,13 +66,13 @@ impl Certificates {
         let certified = CertifiedKey::from_der(chain, key, &provider).context("tls.key is not the key of tls.crt")?;
         let text = std::str::from_utf8(value(certificate::CERTIFICATE)?).unwrap_or_default();
         let shown = Shown { certified: Arc::new(certified), ends: certificate::ends(text) };
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+        *self.0.write() = Some(shown);
         Ok(())
     }
 
     /// When the certificate that is shown ends.
     pub(super) fn ends(&self) -> Option<Timestamp> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.ends
+        self.0.read().as_ref()?.ends
     }
 }
 
@@ -83,7 +84,7 @@ impl fmt::Debug for Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).as_ref()?.certified.clone())
+        Some(self.0.read().as_ref()?.certified.clone())
     }
 }
 
@@ -120,7 +121,7 @@ struct Place {
 impl Places {
     /// A place for one more connection of an address, if there is one.
     fn take(self: &Arc<Self>, of: IpAddr) -> Option<Place> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.0.lock();
         let (all, own) = (taken.values().sum::<usize>(), taken.get(&of).copied().unwrap_or(0));
         (all < CONNECTIONS && own < SHARE).then(|| {
             taken.insert(of, own + 1);
@@ -131,7 +132,7 @@ impl Places {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.places.0.lock();
         match taken.get_mut(&self.of) {
             Some(own) if *own > 1 => *own -= 1,
             _ => _ = taken.remove(&self.of),

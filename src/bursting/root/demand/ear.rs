@@ -1,12 +1,13 @@
 //! Who hears of the queue of one root: keeps the connection to the program beside its lead broker, and what it said last.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tributary_clock::{Mono, SharedClock};
 use tributary_cluster::error::chain;
@@ -14,7 +15,6 @@ use tributary_tunnel::ends::handshake::Key;
 
 use super::hear::{Connect, Frame, Frames, Lead, PURPOSE, Stream};
 use crate::provider::materialize::CURVE_CERT;
-use crate::shared::lock;
 
 /// How long a connection may take.
 const DIAL: Duration = Duration::from_secs(3);
@@ -92,7 +92,7 @@ impl<N: Fn() + Send + Sync> Ear<N> {
 
     /// Whether something is new.
     fn hears(&self, frame: Frame) -> bool {
-        let (at, mut heard) = (self.clock.wall(), lock(&self.heard));
+        let (at, mut heard) = (self.clock.wall(), self.heard.lock());
         let is_new = frame != Frame::Alive || heard.trouble.is_some();
         let picture = match frame {
             Frame::Picture(text) => Some(text.into()),
@@ -114,7 +114,7 @@ impl<N: Fn() + Send + Sync> Ear<N> {
             }
             false => trouble,
         };
-        let before = lock(&self.heard).trouble.replace((trouble.clone(), self.clock.wall()));
+        let before = self.heard.lock().trouble.replace((trouble.clone(), self.clock.wall()));
         if before.is_none_or(|(before, _)| before != trouble) {
             (self.news)();
         }

@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 use tributary_api::burst::{Burst, BurstHold};
 use tributary_api::hosted_burst::BurstPhase;
@@ -35,7 +36,7 @@ use crate::nodes::PodView;
 use crate::root::controller::Key;
 use crate::root::lead_address::{is_of_lead, lead_pod};
 use crate::root::{offer, plan};
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
 use crate::turns::Line;
 
 /// The part of its time that a queue is judged at most, if it is one of which there is always something new: one in five.
@@ -93,8 +94,8 @@ impl Looker {
 
     /// Nobody is listened to any more, and what was seen is forgotten.
     pub(crate) fn end(&self) {
-        lock(&self.looked).clear();
-        lock(&self.ears).clear();
+        self.looked.lock().clear();
+        self.ears.lock().clear();
     }
 
     /// Everything there is, for the first round of a term.
@@ -107,7 +108,7 @@ impl Looker {
 
     /// What was seen of a burst last.
     pub(crate) fn seen(&self, root: &ObjectKey, slot: &str) -> Option<Seen> {
-        lock(&self.looked).get(root).and_then(|looked| looked.seen.get(slot).cloned())
+        self.looked.lock().get(root).and_then(|looked| looked.seen.get(slot).cloned())
     }
 
     /// A root that runs and has bursts on demand, with all its Bursts.
@@ -157,9 +158,9 @@ impl Looker {
 
     /// What is heard of a root's queue. From now on, if nobody has listened to that lead before.
     fn heard(&self, key: &ObjectKey, lead: Lead) -> Heard {
-        let mut ears = lock(&self.ears);
+        let mut ears = self.ears.lock();
         if let Some(hears) = ears.get(key).filter(|hears| hears.lead == lead) {
-            return lock(&hears.heard).clone();
+            return hears.heard.lock().clone();
         }
         let (heard, queue, root) = (Arc::default(), self.queue.clone(), key.clone());
         let ear = Ear {
@@ -211,12 +212,12 @@ impl Controller for Looker {
 
     async fn observe(&self, key: &ObjectKey) -> Result<Observed<Told>, Infallible> {
         let Some((root, bursts)) = self.on_demand(key) else {
-            lock(&self.looked).remove(key);
-            lock(&self.ears).remove(key);
+            self.looked.lock().remove(key);
+            self.ears.lock().remove(key);
             return Ok(nothing());
         };
         let now = self.shared.clock.mono();
-        if let Some(again) = lock(&self.looked).get(key).map(|looked| looked.again).filter(|again| *again > now) {
+        if let Some(again) = self.looked.lock().get(key).map(|looked| looked.again).filter(|again| *again > now) {
             return Ok(Observed::Break(Outcome::After(again.saturating_since(now))));
         }
         let (answer, at) = match self.lead(&root, &bursts).map(|lead| self.heard(key, lead)) {
@@ -250,7 +251,7 @@ impl Controller for Looker {
     async fn apply(&self, key: &ObjectKey, told: Told, next: NextLook) -> Result<Outcome, Infallible> {
         let NextLook { seen, wait, rest } = next;
         let again = self.shared.clock.mono() + rest;
-        let before = lock(&self.looked).insert(key.clone(), Looked { seen: seen.clone(), again });
+        let before = self.looked.lock().insert(key.clone(), Looked { seen: seen.clone(), again });
         if before.is_none_or(|before| before.seen != seen) {
             told.bursts.iter().for_each(|burst| self.bursts.mark(Key::Burst(ObjectKey::of(&**burst))));
         }

@@ -80,7 +80,7 @@ fn minute(seed: u64) -> (Vec<Write>, Vec<String>) {
             caches::all::<ConfigMap, _>(client(&server), &Selection::default(), SeededRng::new(seed));
         let filling = tokio::spawn(filling);
         let rng = Mutex::new(SeededRng::new(seed));
-        server.on_request(move |_| match tributary_clock::Rng::next_u64(&mut *lock(&rng)) % 8 {
+        server.on_request(move |_| match tributary_clock::Rng::next_u64(&mut *rng.lock()) % 8 {
             0 => Some(Fault::Break),
             1 => Some(Fault::LoseAnswer),
             2 => Some(Fault::Answer(409)),

@@ -1,7 +1,6 @@
 //! [`Lookup`] over DNS, by hickory.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
@@ -10,6 +9,7 @@ use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::RData;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
+use parking_lot::Mutex;
 
 use super::{Lookup, Service};
 
@@ -52,7 +52,7 @@ impl SystemDns {
     /// `fresh`: without what was cached, and as the system is configured now (`/etc/resolv.conf`, `/etc/hosts`).
     fn resolver(&self, fresh: bool) -> Result<TokioResolver, String> {
         // A resolver is replaced as a whole.
-        let mut resolver = self.resolver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resolver = self.resolver.lock();
         if fresh {
             *resolver = Self::resolver_of((self.build)());
         }

@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -101,7 +102,7 @@ impl MemoryNetwork {
             links: Mutex::default(),
             incoming: sender,
         });
-        lock(&self.0.listeners).insert(address, Arc::downgrade(&listener));
+        self.0.listeners.lock().insert(address, Arc::downgrade(&listener));
         let incoming = tokio::sync::Mutex::new(incoming);
         MemoryTransport { network: self.clone(), address, listener, incoming, ended: CancellationToken::new() }
     }
@@ -140,7 +141,7 @@ impl MemoryNetwork {
     /// Bytes of streams that went from one cluster to another so far.
     #[cfg(test)]
     pub(crate) fn traffic(&self, from: &str, to: &str) -> u64 {
-        lock(&self.0.traffic).get(&(from.into(), to.into())).copied().unwrap_or_default()
+        self.0.traffic.lock().get(&(from.into(), to.into())).copied().unwrap_or_default()
     }
 
     fn weather(&self) -> Weather {
@@ -148,7 +149,7 @@ impl MemoryNetwork {
     }
 
     fn count(&self, from: &PeerName, to: &PeerName, bytes: usize) {
-        *lock(&self.0.traffic).entry((from.clone(), to.clone())).or_default() += bytes as u64;
+        *self.0.traffic.lock().entry((from.clone(), to.clone())).or_default() += bytes as u64;
     }
 
     /// Waits until one reaches the other; returns whether it had to wait.
@@ -193,7 +194,7 @@ struct Listener {
 
 impl Listener {
     fn not_after(&self) -> Timestamp {
-        *lock(&self.not_after)
+        *self.not_after.lock()
     }
 
     fn identity(&self) -> PeerIdentity {
@@ -206,7 +207,7 @@ impl Listener {
     }
 
     fn keep(&self, end: &Arc<End>) {
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         links.retain(|link| link.strong_count() > 0);
         links.push(Arc::downgrade(end));
     }
@@ -217,7 +218,7 @@ impl Listener {
         if dialler.not_after <= now {
             return Err(RefusalReason::CertificateExpired.because(format!("the certificate of {name} has ended")));
         }
-        if !lock(&self.peers).contains(name) {
+        if !self.peers.lock().contains(name) {
             return Err(RefusalReason::UnknownPeer.because(format!("{} has no ClusterPeer {name}", self.name)));
         }
         Ok(())
@@ -237,7 +238,7 @@ impl MemoryTransport {
     /// The certificate was renewed: links made from now on end with it.
     #[cfg(test)]
     pub(crate) fn renew(&self, not_after: Timestamp) {
-        *lock(&self.listener.not_after) = not_after;
+        *self.listener.not_after.lock() = not_after;
     }
 
     async fn connect(
@@ -255,7 +256,7 @@ impl MemoryTransport {
         }
         let round_trip = 2 * network.weather().delay;
         sleep(round_trip).await;
-        let listener = lock(&network.0.listeners).get(&address).and_then(Weak::upgrade);
+        let listener = network.0.listeners.lock().get(&address).and_then(Weak::upgrade);
         let theirs = listener.ok_or_else(|| unreachable(format!("nobody listens at {address}")))?;
         let now = network.0.clock.wall();
         if theirs.name != peer.name {
@@ -316,7 +317,7 @@ impl Transport for MemoryTransport {
     }
 
     fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>) {
-        *lock(&self.listener.peers) = peers.keys().cloned().collect();
+        *self.listener.peers.lock() = peers.keys().cloned().collect();
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -326,8 +327,8 @@ impl Transport for MemoryTransport {
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         self.ended.cancel();
         let ours = Arc::downgrade(&self.listener);
-        lock(&self.network.0.listeners).retain(|_, listener| !listener.ptr_eq(&ours));
-        for link in std::mem::take(&mut *lock(&self.listener.links)) {
+        self.network.0.listeners.lock().retain(|_, listener| !listener.ptr_eq(&ours));
+        for link in std::mem::take(&mut *self.listener.links.lock()) {
             if let Some(link) = link.upgrade() {
                 link.close(CloseCode::Done, "");
             }
@@ -340,11 +341,6 @@ impl fmt::Debug for MemoryTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryTransport").field("name", &self.listener.name).field("address", &self.address).finish()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every critical section is one read or one replacement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

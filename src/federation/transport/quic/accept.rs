@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
@@ -179,7 +180,7 @@ impl Neighbours {
     /// A place for another one, unless there are `limit` already.
     fn admit(&self, from: IpAddr, limit: usize) -> Option<Neighbour> {
         let from = network_of(from);
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.lock();
         let of_one = running.entry(from).or_default();
         if *of_one >= limit {
             return None;
@@ -191,7 +192,7 @@ impl Neighbours {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        let mut running = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.0.0.lock();
         if let Some(of_one) = running.get_mut(&self.1) {
             *of_one -= 1;
             if *of_one == 0 {
@@ -228,7 +229,7 @@ impl RefusalLog {
             Some(name) => name.to_string(),
             None => refused.remote.rsplit_once(':').map_or(refused.remote.as_str(), |(ip, _)| ip).to_owned(),
         };
-        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut logged = self.0.lock();
         logged.retain(|_, at| now.saturating_since(*at) < LOG_AGAIN);
         if logged.len() >= LOGGED {
             return false;
@@ -277,7 +278,7 @@ mod tests {
         let v6: Vec<_> = (1..9).filter_map(|host| neighbours.admit(at(&format!("2001:db8::{host}")), 2)).collect();
         assert_eq!(v6.len(), 2, "one network");
         drop((held, v6));
-        assert!(neighbours.0.lock().unwrap().is_empty());
+        assert!(neighbours.0.lock().is_empty());
     }
 
     #[test]
@@ -287,6 +288,6 @@ mod tests {
             let (remote, claimed) = (format!("10.0.0.{number}:1"), None);
             log.is_news(&RefusedLink { remote, claimed, refusal: RefusalReason::UnknownPeer.because("") }, Mono::ZERO);
         }
-        assert_eq!(log.0.lock().unwrap().len(), LOGGED);
+        assert_eq!(log.0.lock().len(), LOGGED);
     }
 }

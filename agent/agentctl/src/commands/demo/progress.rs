@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use tributary::clock::{Clock, Mono, SharedClock};
 
 use crate::output;
@@ -71,12 +72,12 @@ impl Progress {
 
     /// Keeps how long something took that had no step.
     pub(super) fn record(&self, name: &str, took: Duration) {
-        self.timings.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), millis(took));
+        self.timings.lock().insert(name.to_owned(), millis(took));
     }
 
     /// Milliseconds each finished step took, by name.
     pub(super) fn timings(&self) -> BTreeMap<String, u64> {
-        self.timings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.timings.lock().clone()
     }
 
     /// Milliseconds since the clock was started.
@@ -97,7 +98,7 @@ impl Step {
     /// Says what is being done now.
     pub(super) fn say(&self, text: &str) {
         self.bar.set_message(text.to_owned());
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said.lock();
         if self.progress.bars.is_none() && *said != text {
             output::remark(&format!("{:>7} {:<14} {text}", seconds(self.progress.elapsed()), self.name));
         }
