@@ -20,7 +20,7 @@ const ANNOTATIONS: [&str; 6] = [
 ];
 
 /// Fields whose values are of one making.
-const FIELDS: [&str; 31] = [
+const FIELDS: [&str; 32] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -48,6 +48,7 @@ const FIELDS: [&str; 31] = [
     "placedAt",
     "times",
     "spent",
+    "used",
     "bursts_spent",
     "burstsSpent",
     "acknowledgedGeneration",
@@ -110,14 +111,19 @@ fn clean(value: &mut Value, namespace: &str) {
             if let Some(Value::Object(annotations)) = map.get_mut("annotations") {
                 annotations.retain(|key, _| !ANNOTATIONS.contains(&key.as_str()));
             }
+            if let Some(Value::String(message)) = map.get_mut("message") {
+                *message = message.split(' ').map(duration).collect::<Vec<_>>().join(" ");
+            }
             if let Some(Value::Object(lead)) = map.get_mut("lead") {
                 lead.remove("pod");
             }
             if let Some(Value::Array(conditions)) = map.get_mut("conditions") {
-                // What is said once something was wrong, and is not any more.
+                // What is said once something was wrong, and is not any more, and whose count of usage lags behind.
                 let is_over = |one: &Value| ["Delivered", "LeadAddress"].iter().any(|kind| one["type"] == *kind);
-                conditions
-                    .retain(|one| one["type"] != "InstanceRestarted" && !(is_over(one) && one["status"] == "True"));
+                conditions.retain(|one| {
+                    !["InstanceRestarted", "UsageAgrees"].iter().any(|kind| one["type"] == *kind)
+                        && !(is_over(one) && one["status"] == "True")
+                });
                 conditions.sort_by_key(|one| one["type"].to_string());
             }
             let cleaned: Map<String, Value> = std::mem::take(map)
@@ -154,6 +160,11 @@ fn text(words: &str, namespace: &str) -> String {
     }
     text.pop();
     text
+}
+
+/// How long something took is of one making, too.
+fn duration(word: &str) -> &str {
+    if word.contains('.') && word.parse::<f64>().is_ok() { "NUMBER" } else { word }
 }
 
 fn one_word(word: &str) -> String {
