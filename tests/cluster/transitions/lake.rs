@@ -34,10 +34,12 @@ pub(super) struct Lane<'a> {
     spec: Value,
     /// What has been done to it since it was as a new one.
     story: Vec<String>,
+    /// What its instance has been told of ranks.
+    ranks: Vec<[Value; 3]>,
 }
 
 /// Fields that a running instance follows as far as it has ranks.
-const WITHIN_RANKS: [&str; 3] = ["spec.size", "spec.maxSize", "spec.flux.bursting.clusters"];
+const WITHIN_RANKS: [&str; 3] = ["/size", "/maxSize", "/flux/bursting/clusters"];
 
 /// How a spec was taken.
 enum Taken {
@@ -56,7 +58,7 @@ impl<'a> Lane<'a> {
             "network": { "headlessName": "still-calm" } });
         put(world, &namespace, STILL, &still).await.unwrap();
         world.eyes.settled(&namespace, QUIET, PATIENCE, |objects| waits(objects, None)).await.unwrap();
-        Self { world, namespace, restarts: 0, spec: Value::Null, story: Vec::new() }
+        Self { world, namespace, restarts: 0, spec: Value::Null, story: Vec::new(), ranks: Vec::new() }
     }
 
     /// All changes of one field, in an order by chance, and back.
@@ -158,9 +160,7 @@ impl<'a> Lane<'a> {
         };
         let mut differences = differences(&fresh, now);
         // Ranks that were declared stay declared: only a new instance has fewer.
-        if !differences.is_empty()
-            && WITHIN_RANKS.iter().any(|field| self.story.iter().any(|step| step.contains(field)))
-        {
+        if !differences.is_empty() && self.ranks.len() > 1 {
             if let Err(why) = self.restart().await {
                 return self.find("it does not settle", case, why);
             }
@@ -189,6 +189,10 @@ impl<'a> Lane<'a> {
             return Ok(Taken::Refused(words));
         }
         self.spec = spec.clone();
+        let ranks = WITHIN_RANKS.map(|at| spec.pointer(at).cloned().unwrap_or_default());
+        if self.ranks.last() != Some(&ranks) {
+            self.ranks.push(ranks);
+        }
         let objects = self.world.settled(&self.namespace).await?;
         let status = status(&objects, LAKE);
         let words = said(&status, condition::VALID, "False");
@@ -211,6 +215,7 @@ impl<'a> Lane<'a> {
     /// Another instance.
     async fn restart(&mut self) -> Result<(), String> {
         self.restarts += 1;
+        self.ranks.drain(..self.ranks.len().saturating_sub(1));
         self.story.push("restart".to_owned());
         let api = self.world.mini_clusters(&self.namespace);
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { RESTART: self.restarts.to_string() } } }));
