@@ -5,7 +5,7 @@
 //! when a number changes, whoever reads it counts on from the same moment, and another agent that goes on with it counts
 //! nothing twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::civil::Date;
@@ -78,6 +78,11 @@ impl Consumer {
         Self { side: self.side, peer: self.peer.clone(), namespace: others(), user: others(), job: others() }
     }
 
+    /// The same job, whoever its user is.
+    fn of_nobody(&self) -> Self {
+        Self { user: String::new(), ..self.clone() }
+    }
+
     /// Whether it stands for those that have no row of their own.
     pub fn is_others(&self) -> bool {
         self.job == OTHERS
@@ -147,13 +152,14 @@ impl DayOfUse {
     }
 
     /// From `now` on this is in use, and nothing else. A use that its own object dates counts from then, as far as this day
-    /// goes back: what changed while no agent looked is not lost.
+    /// goes back: what changed while no agent looked is not lost. One that another row has counted until now is not dated.
     pub fn count(&mut self, uses: impl IntoIterator<Item = Use>, now: Timestamp) {
         let mut wanted: BTreeMap<Consumer, (Usage, Option<Timestamp>)> = BTreeMap::new();
         for Use { consumer, usage, since } in uses.into_iter().filter(|one| one.usage.brokers > 0) {
             let sum = wanted.entry(consumer).or_default();
             *sum = ([sum.0, usage].into_iter().sum(), sum.1.max(since));
         }
+        let open = Open::of(&self.rows);
         for (consumer, row) in self.rows.iter_mut().filter(|(consumer, _)| !wanted.contains_key(*consumer)) {
             if !consumer.is_others() {
                 *row = row.on(Usage::default(), None, now);
@@ -168,9 +174,10 @@ impl DayOfUse {
                 *sum = [*sum, usage].into_iter().sum();
                 continue;
             }
-            let row = self.rows.entry(consumer).or_default();
+            let row = self.rows.entry(consumer.clone()).or_default();
             let counted = row.since.as_ref().map_or(begins, |Time(since)| (*since).max(begins));
             let dated = since.filter(|since| *since > counted || row.since.is_none());
+            let dated = dated.filter(|since| !open.counts(&consumer, *since, row.since.is_none()));
             let at = dated.map_or(now, |since| since.max(counted)).min(now.max(counted));
             *row = row.on(usage, None, at);
         }
@@ -255,6 +262,35 @@ impl DayOfUse {
             Ok((row.consumer, row.spent))
         };
         Ok(Self { day, rows: text.lines().enumerate().map(read).collect::<Result<_, String>>()? })
+    }
+}
+
+/// What rows counted until now.
+struct Open {
+    /// Jobs, without their user, and the users.
+    jobs: BTreeSet<(Consumer, String)>,
+    /// Since when the rows of others are as they are.
+    others: BTreeMap<Consumer, Timestamp>,
+}
+
+impl Open {
+    fn of(rows: &BTreeMap<Consumer, Spent>) -> Self {
+        let open = || rows.iter().filter(|(_, row)| row.brokers > 0);
+        let (others, jobs) = (open().filter(|(one, _)| one.is_others()), open().filter(|(one, _)| !one.is_others()));
+        Self {
+            jobs: jobs.map(|(one, _)| (one.of_nobody(), one.user.clone())).collect(),
+            others: others.filter_map(|(one, row)| Some((one.clone(), row.since.as_ref()?.0))).collect(),
+        }
+    }
+
+    /// Whether what somebody uses since then was counted in another row: of the same job, before its user was written to it or
+    /// changed; or of the others, if it `is_new` in a row of its own.
+    fn counts(&self, consumer: &Consumer, since: Timestamp, is_new: bool) -> bool {
+        let job = consumer.of_nobody();
+        let mut users = self.jobs.range((job.clone(), String::new())..).take_while(|(one, _)| *one == job);
+        users.any(|(_, user)| *user != consumer.user)
+            // What began after they changed last is not among them.
+            || is_new && self.others.get(&consumer.others()).is_some_and(|changed| since <= *changed)
     }
 }
 
@@ -366,6 +402,32 @@ mod tests {
         assert_eq!(broker_seconds(&today, 200), i64::try_from(MOST_ROWS + 100).unwrap() * 100 + 500);
         let size = today.to_config_map("tributary-system", "east").data.unwrap()[ROWS].len();
         assert!(size < 256 * 1024, "{size}");
+    }
+
+    /// The dangers: hours count twice, because the label of a user is written later, or because a row was made for what had none.
+    #[test]
+    fn what_counted_in_another_row_until_now_counts_in_its_own_from_now_on() {
+        let of = |user: &str, job: &str, since: i64| Use {
+            consumer: Consumer { user: user.into(), ..who(job) },
+            since: Some(at(since)),
+            ..use_of(job, 2)
+        };
+        let mut today = day();
+        today.count([of("", "lake", 0)], at(0));
+        today.count([of("ada", "lake", 0)], at(3_600));
+        assert_eq!(broker_seconds(&today, 3_700), 2 * 3_700, "a label that is written later");
+        today.count([of("", "lake", 0)], at(7_200));
+        assert_eq!(broker_seconds(&today, 7_300), 2 * 7_300, "and taken away again");
+        let many = |since| (0..MOST_ROWS).map(move |number| of("", &format!("job-{number:04}"), since));
+        let mut today = day();
+        today.count(many(0).chain([of("", "late", 0)]), at(0));
+        today.count(many(0).skip(1).chain([of("", "late", 0)]), at(1_000));
+        let each = 2 * (MOST_ROWS as i64);
+        assert_eq!(broker_seconds(&today, 2_000), (each + 2) * 1_000 + each * 1_000, "room for what had none");
+        // An agent that was away finds it and another one that began meanwhile: that one was in no row.
+        today.count(many(0).skip(2).chain([of("", "late", 0), of("", "new", 2_500)]), at(3_000));
+        let before = (each + 2) * 1_000 + each * 2_000;
+        assert_eq!(broker_seconds(&today, 3_000), before + 2 * 500);
     }
 
     proptest! {
