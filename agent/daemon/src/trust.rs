@@ -26,6 +26,9 @@ use tributary::federation::mesh::MeshHandle;
 /// How soon a peer that could not take an offer is asked again.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// How soon one that did not take it is asked again: its owner may have changed its ClusterPeer, and nothing tells.
+const REFUSED_RETRY: Duration = Duration::from_secs(300);
+
 /// Reaches peers.
 pub(crate) trait Reach: Send + Sync {
     /// How the connections are.
@@ -59,7 +62,7 @@ pub(crate) struct TrustPublisher {
 }
 
 impl TrustPublisher {
-    /// Offers the newest bundle to every peer that has not taken it, whenever one connects, until dropped.
+    /// Offers the newest bundle to every peer that has not taken it, whenever one connects and now and then, until dropped.
     pub(crate) async fn run(mut self) {
         // Who is not known yet would not be waited for: the next authority would sign before anybody has heard of it.
         if self.peers.changed().await.is_err() {
@@ -69,6 +72,7 @@ impl TrustPublisher {
         self.bound.1.listed().await;
         let mut reports = self.mesh.reports();
         let mut taken: BTreeMap<PeerName, Answered> = BTreeMap::new();
+        let mut patience = tokio::time::interval(REFUSED_RETRY);
         loop {
             let offer = self.offer.borrow_and_update().clone();
             let connected: BTreeSet<PeerName> = {
@@ -110,6 +114,7 @@ impl TrustPublisher {
                 Ok(()) = reports.changed() => {}
                 Ok(()) = self.peers.changed() => {}
                 () = tokio::time::sleep(RETRY), if again => {}
+                _ = patience.tick() => taken.retain(|_, answered| answered.taken),
             }
         }
     }
@@ -237,6 +242,50 @@ mod tests {
 
         fn offer<'a>(&'a self, _: &'a PeerName, _: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>> {
             async { Ok(TrustAnswer::Taken) }.boxed()
+        }
+    }
+
+    /// One whose owner has to allow it first.
+    struct Hesitant(watch::Receiver<BTreeMap<PeerName, PeerReport>>, watch::Receiver<TrustAnswer>);
+
+    impl Reach for Hesitant {
+        fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
+            self.0.clone()
+        }
+
+        fn offer<'a>(&'a self, _: &'a PeerName, _: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>> {
+            let answer = *self.1.borrow();
+            async move { Ok(answer) }.boxed()
+        }
+    }
+
+    /// The danger: it does what it is told to do, nobody asks again, and it is cut off when the next authority signs.
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_whose_owner_allows_it_later_is_asked_again() {
+        for first in [TrustAnswer::Manual, TrustAnswer::Refused] {
+            let west = PeerSpec { name: "west".into(), ..PeerSpec::default() };
+            let report = PeerReport { state: PeerState::Connected, ..PeerReport::default() };
+            let (_reports, connected) = watch::channel(BTreeMap::from([("west".into(), report)]));
+            let (answers, answered) = watch::channel(first);
+            let specs = watch::Sender::<BTreeMap<PeerName, PeerSpec>>::default();
+            let offer = TrustOffer { bundle: "next".into(), ..TrustOffer::default() };
+            let (known, told) = watch::channel(None);
+            let publisher = TrustPublisher {
+                mesh: Arc::new(Hesitant(connected, answered)),
+                peers: specs.subscribe(),
+                offer: watch::channel(Some(Arc::new(offer))).1,
+                bound: (listed(), listed()),
+                known,
+            };
+            let running = tokio::spawn(publisher.run());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            specs.send_replace(BTreeMap::from([("west".into(), west)]));
+            tokio::time::sleep(Duration::from_secs(900)).await;
+            assert_eq!(*told.borrow(), None);
+            answers.send_replace(TrustAnswer::Taken);
+            tokio::time::sleep(REFUSED_RETRY + Duration::from_secs(1)).await;
+            assert_eq!(told.borrow().as_deref(), Some("next"), "after {first:?}");
+            running.abort();
         }
     }
 
