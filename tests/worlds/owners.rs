@@ -1,5 +1,8 @@
 //! What people decide about a burst, on either side, and what becomes of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
@@ -11,11 +14,12 @@ use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
+use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
 use crate::budgets::{pods, ready_on, status};
 use crate::cluster::{SYSTEM, USERS, put};
-use crate::dangers::{SHORT, burst, bursts, hosted, in_world, is_ready, secs};
+use crate::dangers::{SHORT, burst, bursts, by_an_agent, hosted, in_world, is_ready, secs};
 use crate::world::World;
 
 const SLOT: &str = "lake-burst-0";
@@ -41,6 +45,36 @@ fn restart_all(world: &mut World) {
 
 pub fn nothing_on(world: &World, peer: usize) -> bool {
     hosted(world, peer).is_none() && pods(world, peer) == 0 && world.clusters[peer].jobs().is_empty()
+}
+
+/// The danger: a quota or a webhook of the provider refuses a part of a burst, and nobody hears why it has no brokers.
+#[test]
+fn what_a_provider_refuses_of_a_burst_that_it_took_is_told_to_its_root() {
+    for (resource, code) in [("services", 403), ("services", 500), ("miniclusters", 403)] {
+        in_world(2, SHORT, async move |world| {
+            let (server, refuses) = (world.clusters[1].server.clone(), Arc::new(AtomicBool::new(true)));
+            let when = refuses.clone();
+            server.on_request(move |info| {
+                let writes =
+                    by_an_agent(info) && info.resource == resource && !["get", "list", "watch"].contains(&info.verb);
+                (writes && when.load(Ordering::Relaxed)).then_some(Fault::Answer(code))
+            });
+            world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+            let told = |world: &World| {
+                let here = hosted(world, 1).and_then(|hosted| hosted.status).unwrap_or_default().message;
+                here.contains("it cannot be made: ") && status(world).message.contains("it cannot be made: ")
+            };
+            world.until("both sides say why", secs(60), told).await?;
+            assert_eq!(status(world).times.unwrap_or_default().provisioned, None);
+            world.kill(1, 0);
+            world.start(1, 0);
+            world.until("and again after a restart", secs(60), told).await?;
+            refuses.store(false, Ordering::Relaxed);
+            // Tries are some minutes apart at most.
+            world.until("it is ready", secs(320), |world| ready_on(world, 1)).await?;
+            world.until("nothing is said of it", secs(10), |world| !told(world)).await
+        });
+    }
 }
 
 /// The danger: a Burst that came and went unseen holds its name for ever, in the memory of the agent that made it.

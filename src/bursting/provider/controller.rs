@@ -15,6 +15,7 @@ use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
 use tributary_cluster::engine::{Controller, Observed};
+use tributary_cluster::error::chain;
 use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
@@ -161,10 +162,26 @@ impl Provider {
         self.state.lock().rates = step.rates;
         let mut hosted = view.hosted;
         let mut changes = step.changes.into_iter();
+        let (known, mut unmade) = (view.memory.unmade.is_some(), None);
         while let Some(change) = changes.next() {
-            if let Err(error) = self.carry_out(key, &view.claims, &view.peers, &mut hosted, change).await {
-                self.remember(key, |memory| memory.left_undone(changes.as_slice()));
-                return Err(error);
+            let makes = matches!(change, Change::Materialize(_));
+            match self.carry_out(key, &view.claims, &view.peers, &mut hosted, change).await {
+                Ok(()) if makes && known => {
+                    self.remember(key, |memory| memory.unmade = None);
+                    self.queue.mark(key.clone());
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if makes {
+                        self.remember(key, |memory| memory.unmade = Some(chain(&error)));
+                    }
+                    if !(makes && known) {
+                        self.remember(key, |memory| memory.left_undone(changes.as_slice()));
+                        return Err(error);
+                    }
+                    // The step knew, and says so: what is said of it does not wait until it can be made.
+                    unmade = Some(error);
+                }
             }
         }
         for (claim, answer) in step.answers {
@@ -174,6 +191,9 @@ impl Provider {
             shared.say(&**hosted, "Host", step.notes).await;
         }
         self.carry(key, hosted.as_deref());
+        if let Some(error) = unmade {
+            return Err(error);
+        }
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 

@@ -162,6 +162,8 @@ pub(crate) struct Memory {
     pub request: Request,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
+    /// Why not all that is made for it is there: the API server refuses a part of that, or does not answer.
+    pub unmade: Option<String>,
     /// What of its names is another's.
     pub taken: Option<Taken>,
     /// Since when the burst is missing from complete snapshots.
@@ -279,6 +281,7 @@ impl Memory {
             self.warm_up = Made::No;
             self.request = Request::Unknown;
             self.gateway = None;
+            self.unmade = None;
             self.taken = None;
             self.absent_since = None;
         }

@@ -90,7 +90,10 @@ pub(super) fn keep(
     let (trouble, told, provisions) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
         Ok(materials) => {
             step.changes.push(Change::Materialize(Box::new(materials)));
-            (lead.trouble, lead.told, with_brokers)
+            match unmade(step) {
+                Some(trouble) => (trouble.clone(), trouble, false),
+                None => (lead.trouble, lead.told, with_brokers),
+            }
         }
         Err(message) => {
             let trouble = format!("it cannot be made: {message}");
@@ -119,6 +122,11 @@ pub(super) fn keep(
     let said = Saying { hosted, status: &status, phase, told };
     step.answers.insert(holder.clone(), said.answer(view));
     step.changes.push(Change::Status(Box::new(status)));
+}
+
+/// What is said of a burst that the API server refuses a part of.
+pub(super) fn unmade(step: &SlotStep) -> Option<String> {
+    step.memory.unmade.as_ref().map(|why| format!("it cannot be made: {why}"))
 }
 
 /// Looks at the lead broker before there are pods, and while they have not all joined.

@@ -63,7 +63,7 @@ pub(super) fn keep(
         let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
             Ok(materials) => {
                 step.changes.push(Change::Materialize(Box::new(materials)));
-                String::new()
+                sync::unmade(step).unwrap_or_default()
             }
             Err(message) => format!("it cannot be made: {message}"),
         };

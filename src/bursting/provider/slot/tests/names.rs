@@ -29,6 +29,28 @@ fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
     assert_eq!((answer.phase, answer.message), (BurstPhase::Draining, format!("leaving: {}", taken.sentence())));
 }
 
+/// The danger: a quota or a webhook refuses a part of it, and nobody hears why there are no brokers.
+#[test]
+fn what_the_api_server_refuses_of_a_burst_is_told() {
+    for whole in [false, true] {
+        let desired = DesiredBurst { whole, ..offer() };
+        let mut world = World::new();
+        let key = world.claim("east", desired.clone());
+        world.host("east", &desired);
+        world.memory.secret = held();
+        world.memory.unmade = Some("failed to apply Service flux/lake-burst-0-lead: exceeded quota: team".into());
+        let step = world.step();
+        let answer = said(&step, &key);
+        let told = "it cannot be made: failed to apply Service flux/lake-burst-0-lead: exceeded quota: team";
+        assert_eq!((answer.phase, answer.message.as_str()), (BurstPhase::Provisioning, told), "{whole}");
+        assert_eq!(answer.times.provisioned, None, "nothing is, as far as is known");
+        let again = |change: &Change| matches!(change, Change::Materialize(_));
+        assert!(step.changes.iter().any(again), "it is tried again");
+        world.memory.unmade = None;
+        assert_ne!(said(&world.step(), &key).message, told);
+    }
+}
+
 #[test]
 fn what_its_brokers_wait_for_a_name_of_somebody_else_ends_a_burst_too() {
     let mut world = World::new();
