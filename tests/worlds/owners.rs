@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -75,6 +76,37 @@ fn what_a_provider_refuses_of_a_burst_that_it_took_is_told_to_its_root() {
             world.until("nothing is said of it", secs(10), |world| !told(world)).await
         });
     }
+}
+
+/// The danger: what the API server says to one burst of a root keeps its other bursts as they are.
+#[test]
+fn a_burst_that_may_not_be_changed_keeps_no_other_from_that() {
+    in_world(2, SHORT, async |world| {
+        let bursts = |size: u32| json!([{"size": size, "maxSize": 3, "peer": "west"}, {"size": size, "maxSize": 3, "peer": "west"}]);
+        world.apply(0, "lake", 2, bursts(2), "NodePort");
+        world.until("they are ready", secs(60), |world| world.bursts_ready(0, "lake")).await?;
+        let (server, refuses) = (world.clusters[0].server.clone(), Arc::new(AtomicBool::new(true)));
+        let when = refuses.clone();
+        server.on_request(move |info| {
+            let changes = by_an_agent(info) && info.resource == "bursts" && info.subresource.is_empty();
+            let first = changes && info.verb != "get" && info.name == names::burst_object("lake", SLOT);
+            (first && when.load(Ordering::Relaxed)).then_some(Fault::Answer(403))
+        });
+        server
+            .patch::<MiniCluster>(USERS, "lake", json!({"spec": {"flux": {"bursting": {"clusters": bursts(3)}}}}))
+            .unwrap();
+        let sizes = |world: &World| {
+            let size = |slot| {
+                world.clusters[0].server.get::<Burst>(USERS, &names::burst_object("lake", slot)).unwrap().spec.size
+            };
+            [size(SLOT), size("lake-burst-1")]
+        };
+        world.until("the other one grows", secs(20), |world| sizes(world) == [2, 3]).await?;
+        let said = server.list::<Event>().into_iter().any(|event| event.reason.as_deref() == Some("BurstRefused"));
+        assert!(said, "nobody hears why");
+        refuses.store(false, Ordering::Relaxed);
+        world.until("both have grown", secs(320), |world| sizes(world) == [3, 3]).await
+    });
 }
 
 /// The danger: a Burst that came and went unseen holds its name for ever, in the memory of the agent that made it.

@@ -21,6 +21,7 @@ use tributary_clock::{Mono, Now};
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_of};
 use tributary_cluster::engine::{Controller, Observed, nothing};
+use tributary_cluster::error::chain;
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
@@ -211,22 +212,36 @@ impl Root {
 
     async fn make(&self, view: &RootView, changes: Vec<PlanChange>) -> Result<Outcome, RequestError> {
         let root = &view.root;
-        let mut outcome = Outcome::Done;
+        let (mut outcome, mut failed) = (Outcome::Done, None);
         for change in changes {
             match change {
                 PlanChange::Apply(burst) => {
                     let key = ObjectKey::of(&*burst);
                     let live = self.fresh.of(&key, self.shared.caches.bursts.of(&key));
                     let pen = self.fresh.pen(key.clone());
-                    let made = self.applier.own(&*burst, live.as_deref()).await;
-                    let taken = made.as_ref().err().and_then(RequestError::taken);
-                    if let Some(taken) = taken.filter(|taken| !taken.is_left_over(&key.name)) {
+                    match self.applier.own(&*burst, live.as_deref()).await {
+                        Ok(made) => {
+                            if let Some(stored) = made.object() {
+                                pen.wrote(stored);
+                                self.queue.mark(Key::Burst(key));
+                            }
+                        }
                         // The other bursts go on without this one.
-                        self.shared.say(&**root, "Burst", vec![Note::warning("NameTaken", taken.sentence())]).await;
-                        outcome = Outcome::After(TAKEN_RETRY);
-                    } else if let Some(stored) = made?.object() {
-                        pen.wrote(stored);
-                        self.queue.mark(Key::Burst(key));
+                        Err(error) => {
+                            let note = match error.taken().filter(|taken| !taken.is_left_over(&key.name)) {
+                                Some(taken) => {
+                                    outcome = Outcome::After(TAKEN_RETRY);
+                                    Some(Note::warning("NameTaken", taken.sentence()))
+                                }
+                                None => {
+                                    let refused = !error.cause().is_transient() && error.taken().is_none();
+                                    let note = refused.then(|| Note::warning("BurstRefused", chain(&error)));
+                                    failed.get_or_insert(error);
+                                    note
+                                }
+                            };
+                            self.shared.say(&**root, "Burst", note.into_iter().collect()).await;
+                        }
                     }
                 }
                 PlanChange::Delete { name, uid } => {
@@ -247,7 +262,7 @@ impl Root {
             }
             self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &view.index_zero), || ());
         }
-        Ok(outcome)
+        failed.map_or(Ok(outcome), Err)
     }
 
     /// Pods of the lead broker.
@@ -355,7 +370,7 @@ impl Root {
         let peers = self.shared.peers();
         if let Grant::Record(status) = credential::grant(&burst, peer, peers.get(peer), &request)? {
             self.record(&burst, &status).await.map_err(|error| {
-                let error = tributary_cluster::error::chain(&error);
+                let error = chain(&error);
                 tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");
                 CredentialRefusal::NotReady
             })?;
