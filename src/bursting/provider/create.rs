@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec, ResourceQuota};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ResourceQuota};
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
-use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec};
 use tributary_api::labels::reason;
 use tributary_cluster::apply::Once;
 use tributary_cluster::error::{Cause, chain};
@@ -69,7 +69,7 @@ impl Provider {
         if let Some(rejection) = self.refused_pod(key, &template).await? {
             return Ok(Err(rejection));
         }
-        if let Some(message) = self.over_quota(key, &template, wanted.spec.size).await? {
+        if let Some(message) = self.over_quota(key, &template, &wanted.spec).await? {
             return Ok(Err(Rejection::new(RejectionReason::QuotaExceeded, message)));
         }
         let pen = self.fresh.pen(ObjectKey::of(&wanted));
@@ -140,7 +140,7 @@ impl Provider {
         &self,
         key: &SlotKey,
         template: &PodTemplateSpec,
-        brokers: u32,
+        wanted: &HostedBurstSpec,
     ) -> Result<Option<String>, RequestError> {
         let quotas: Api<ResourceQuota> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
         let listed = quotas.list(&ListParams::default()).await;
@@ -163,7 +163,8 @@ impl Provider {
             ahead.pods = ahead.pods.saturating_add(pending);
             ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.charge.cores));
         }
-        Ok(quota::exceeded(&quotas, template.spec.as_ref().unwrap_or(&PodSpec::default()), brokers, ahead))
+        let (pod, lead_service) = (template.spec.clone().unwrap_or_default(), u32::from(!wanted.whole));
+        Ok(quota::exceeded(&quotas, &pod, wanted.size, lead_service, ahead))
     }
 }
 

@@ -38,8 +38,9 @@ pub struct Charge {
     pub fits: bool,
 }
 
-/// What `brokers` pods like `pod`, and the objects beside them, are charged by each quota that counts them.
-pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Vec<Charge> {
+/// What `brokers` pods like `pod`, and the objects beside them, are charged by each quota that counts them. `services`: how many
+/// are surely new; the headless one may be there already.
+pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: Ahead) -> Vec<Charge> {
     let mut wanted = of_pod(pod);
     wanted.values_mut().for_each(|amount| *amount *= i128::from(brokers));
     let one = |word: &str| (word.to_owned(), 1000);
@@ -50,6 +51,9 @@ pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahe
         one("configmaps"),
         one("count/configmaps"),
     ]);
+    if services > 0 {
+        wanted.extend(["services", "count/services"].map(|word| (word.to_owned(), 1000 * i128::from(services))));
+    }
     let mut charges = Vec::new();
     for quota in quotas.iter().filter(|quota| !is_scoped(quota)) {
         let status = quota.status.clone().unwrap_or_default();
@@ -75,10 +79,10 @@ pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahe
     charges
 }
 
-/// The first quota that `brokers` pods like `pod` would exceed, with what is missing.
-pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, ahead: Ahead) -> Option<String> {
+/// The first quota that these would exceed, with what is missing.
+pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: Ahead) -> Option<String> {
     let Charge { quota, resource, left, needed, .. } =
-        charges(quotas, pod, brokers, ahead).into_iter().find(|charge| !charge.fits)?;
+        charges(quotas, pod, brokers, services, ahead).into_iter().find(|charge| !charge.fits)?;
     Some(format!("ResourceQuota {quota} leaves {left} of {resource}, and the burst needs {needed}"))
 }
 
@@ -168,10 +172,13 @@ mod tests {
             (json!({"requests.memory": "2Gi"}), json!({}), Some("of requests.memory")),
             (json!({"requests.nvidia.com/gpu": "2"}), json!({}), Some("of requests.nvidia.com/gpu")),
             (json!({"count/jobs.batch": "1"}), json!({"count/jobs.batch": "1"}), Some("leaves 0 of count/jobs.batch")),
+            (json!({"services": "2"}), json!({"services": "1"}), None),
+            (json!({"services": "2"}), json!({"services": "2"}), Some("leaves 0 of services, and the burst needs 1")),
+            (json!({"count/services": "0"}), json!({}), Some("of count/services")),
             (json!({"persistentvolumeclaims": "0"}), json!({}), None),
         ];
         for (hard, used, expected) in table {
-            let found = exceeded(&[quota(hard.clone(), used)], &pod(), 3, Ahead::default());
+            let found = exceeded(&[quota(hard.clone(), used)], &pod(), 3, 1, Ahead::default());
             match expected {
                 None => assert_eq!(found, None, "{hard}"),
                 Some(part) => assert!(found.clone().unwrap_or_default().contains(part), "{hard}: {found:?}"),
@@ -180,13 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn who_makes_no_service_needs_no_room_for_one() {
+        let none = quota(json!({"services": "0", "count/services": "0"}), json!({}));
+        assert_eq!(exceeded(&[none], &pod(), 3, 0, Ahead::default()), None);
+    }
+
+    #[test]
     fn what_was_promised_before_counts_and_scoped_quotas_are_left_alone() {
         let tight = quota(json!({"pods": "5", "requests.cpu": "12"}), json!({}));
-        let ahead = |pods, cores| exceeded(std::slice::from_ref(&tight), &pod(), 3, Ahead { pods, cores });
+        let ahead = |pods, cores| exceeded(std::slice::from_ref(&tight), &pod(), 3, 1, Ahead { pods, cores });
         assert_eq!(ahead(2, 3), None);
         assert!(ahead(3, 0).is_some() && ahead(0, 4).is_some());
         let mut scoped = quota(json!({"pods": "0"}), json!({}));
         scoped.spec = serde_json::from_value(json!({"scopes": ["BestEffort"]})).unwrap();
-        assert_eq!(exceeded(&[scoped], &pod(), 3, Ahead::default()), None);
+        assert_eq!(exceeded(&[scoped], &pod(), 3, 1, Ahead::default()), None);
     }
 }

@@ -24,6 +24,8 @@ import time
 VERSION = 1
 ALIVE, PICTURE, TROUBLE = 0, 1, 2
 MOST, KINDS, RECENT, CALLERS = 2000, 500, 20, 100
+# Of all kinds of jobs together: the agent takes 1 MiB at a time.
+BYTES = 512 << 10
 # Seconds: in which a caller shows who it is, between two looks without news, between two signs of life, in which
 # events are one, between two attempts.
 INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 2
@@ -60,7 +62,7 @@ def look(handle):
         except (OSError, KeyError):
             started[name] = True
     waiting = [job["id"] for job in waiting if started[job.get("queue")] and job["urgency"] > 0]
-    pending = {}
+    pending, size = {}, 0
     for found in flux.job.JobKVSLookup(handle, waiting, ["jobspec"]).data() if waiting else []:
         spec = found.get("jobspec") or {}
         system = spec.get("attributes", {}).get("system", {})
@@ -70,8 +72,10 @@ def look(handle):
         asks = {"burstable": bool(burstable), "resources": spec.get("resources")}
         asks["constraints"] = system.get("constraints")
         kind = json.dumps(asks, sort_keys=True)
-        if kind in pending or len(pending) < KINDS:
-            pending.setdefault(kind, {"count": 0, **asks})["count"] += 1
+        if kind not in pending and len(pending) < KINDS and size + len(kind) <= BYTES:
+            pending[kind], size = {"count": 0, **asks}, size + len(kind)
+        if kind in pending:
+            pending[kind]["count"] += 1
     up, pending = str(resources.up.ranks), list(pending.values())
     return json.dumps({"up": up, "busy": str(busy), "used": used, "pending": pending})
 
@@ -114,7 +118,7 @@ def follow(configroot):
             if news(journal, SIGN):
                 end = time.monotonic() + rest
                 while time.monotonic() < end:
-                    news(journal, end - time.monotonic())
+                    news(journal, max(0, end - time.monotonic()))
             yield ALIVE, ""
 
 

@@ -324,7 +324,7 @@ fn root_side(
     let running =
         existing.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.parallelism).unwrap_or(0);
     let more = size.saturating_sub(u32::try_from(running).unwrap_or(0));
-    let charges = if more > 0 { charges(&quotas, &side.pod, more) } else { Vec::new() };
+    let charges = if more > 0 { charges(&quotas, &side.pod, more, 0) } else { Vec::new() };
     ClusterPlan {
         cluster: Some(cluster.to_owned()),
         slot: slot.name.clone(),
@@ -506,8 +506,9 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
     let template: PodTemplateSpec = rendered.job.spec.clone().unwrap_or_default().template;
     admission::judge_pod(own, &import, &template)?;
     let quotas = inside.quotas.get(&slot.0).cloned().unwrap_or_default();
-    let mut rows = charges(&quotas, &side.pod, desired.size);
-    if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, Ahead::default()) {
+    let lead_service = u32::from(!desired.whole);
+    let mut rows = charges(&quotas, &side.pod, desired.size, lead_service);
+    if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, lead_service, Ahead::default()) {
         return Err(Rejection::new(RejectionReason::QuotaExceeded, exceeded));
     }
     rows.extend(import_charges(own, desired, &ledger, &slot, &import));
@@ -573,7 +574,12 @@ fn refused(reason: &str, message: &str, peer: &str, known: &Known, desired: &Des
     Refusal { reason: reason.to_owned(), message: message.to_owned(), hint }
 }
 
-fn charges(quotas: &[ResourceQuota], pod: &k8s_openapi::api::core::v1::PodSpec, brokers: u32) -> Vec<ChargeRow> {
+fn charges(
+    quotas: &[ResourceQuota],
+    pod: &k8s_openapi::api::core::v1::PodSpec,
+    brokers: u32,
+    services: u32,
+) -> Vec<ChargeRow> {
     let row = |charge: quota::Charge| ChargeRow {
         quota: charge.quota,
         resource: charge.resource,
@@ -581,7 +587,7 @@ fn charges(quotas: &[ResourceQuota], pod: &k8s_openapi::api::core::v1::PodSpec, 
         needed: charge.needed,
         fits: charge.fits,
     };
-    quota::charges(quotas, pod, brokers, Ahead::default()).into_iter().map(row).collect()
+    quota::charges(quotas, pod, brokers, services, Ahead::default()).into_iter().map(row).collect()
 }
 
 /// Ranks of a slot, `0` or `4-6`.
