@@ -229,7 +229,7 @@ pub(crate) fn decide(
                 let action = if removes { Action::RemoveVolumes } else { Action::Nothing };
                 return Decision { restart_required, ..Decision::of(action) };
             }
-            let mut maintenance = maintenance(known, running, frozen, files_digest, settings);
+            let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
             maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism));
             if is_out_of_memory(&known.lead, spec) && !known.is_part() {
@@ -251,6 +251,7 @@ pub(crate) fn needs_frozen(known: &Known, rendering: &Rendering) -> bool {
 
 fn maintenance(
     known: &Known,
+    rendering: &Rendering,
     running: Option<&Rendered>,
     frozen: Option<&Boot>,
     files_digest: &String,
@@ -259,14 +260,17 @@ fn maintenance(
     let services = match (running, frozen) {
         (None, _) => Upkeep::None,
         (Some(_), Some(frozen)) if frozen.revision != RENDER_REVISION => Upkeep::Missing,
+        // It may have followed its spec since it began: a mistake in that takes nothing back.
+        _ if rendering.is_err() => Upkeep::Missing,
         (Some(_), _) => Upkeep::All,
     };
     let followed = match (running.and_then(|running| running.job.spec.as_ref()), services) {
         (Some(job), Upkeep::All) => JobChange::settings(&known.mini_cluster.spec, job, settings),
         _ => JobChange::default(),
     };
-    let quorum = quorum(known, running);
     let files = known.config_map.as_ref();
+    let told = files.and_then(|files| files.quorum.clone()).filter(|_| rendering.is_err());
+    let quorum = told.or_else(|| quorum(known, running));
     // The lead of an older agent's instance reads none.
     let other_quorum = files.is_some_and(|files| files.quorum.is_some() && quorum.is_some() && files.quorum != quorum);
     Maintenance {
@@ -445,6 +449,27 @@ mod tests {
     fn a_spec_that_turned_bad_does_not_stop_what_runs() {
         let decision = decide(&known(running(JobFacts::default())), &refused(), None);
         assert_eq!(maintenance(decision), Maintenance::default());
+    }
+
+    /// The danger: a mistake replaces what followed the spec by what the instance began with.
+    #[test]
+    fn a_spec_that_turned_bad_takes_nothing_back() {
+        let quorum = |quorum: &str| Some(quorum.to_owned());
+        let began =
+            Boot { files: BTreeMap::from([(QUORUM_KEY.to_owned(), "2".to_owned())]), ..boot(RENDER_REVISION, "a") };
+        let files = FilesView { digest: "files".into(), quorum: quorum("3") };
+        let grown = Known { config_map: Some(files), ..known(running(JobFacts::default())) };
+        let decide = |known: &Known, rendering: &Rendering| {
+            let followed = rendered(began.clone()).unwrap();
+            maintenance(super::decide(known, rendering, Some(&began), Some(&followed)))
+        };
+        let kept = decide(&grown, &refused());
+        let expected = Maintenance { services: Upkeep::Missing, quorum: quorum("3"), ..Maintenance::default() };
+        assert_eq!(kept, expected);
+        let taken = decide(&Known { config_map: None, ..known(running(JobFacts::default())) }, &refused());
+        assert!(taken.restore_config_map, "what somebody takes away is restored");
+        let valid = decide(&grown, &rendered(began.clone()));
+        assert_eq!((valid.services, valid.quorum, valid.restore_config_map), (Upkeep::All, quorum("2"), true));
     }
 
     #[test]
