@@ -73,7 +73,8 @@ impl Writes {
         Err(error)
     }
 
-    /// A pod cannot be changed: one that differs is deleted, and made again when it is gone.
+    /// A pod cannot be changed: one that differs is deleted, and made again when it is gone. It stays if the API server would
+    /// not take the next one.
     async fn service_pod(&self, known: &Known, wanted: Option<&Pod>, upkeep: Upkeep) -> Result<(), RequestError> {
         let revision = wanted.map(revision);
         match (&known.service_pod, wanted) {
@@ -93,6 +94,9 @@ impl Writes {
                 let goes = live.metadata.deletion_timestamp.is_some();
                 match Doomed::of(&**live) {
                     Some(doomed) if upkeep == Upkeep::All && !stays && !goes => {
+                        if let Some(next) = wanted {
+                            self.applier.try_replacement(next).await?;
+                        }
                         let policy = PropagationPolicy::Background;
                         sweep::delete::<Pod>(&self.clients.writer, &doomed, policy).await.map(drop)
                     }

@@ -266,6 +266,49 @@ async fn nothing_of_others_is_touched_and_what_nobody_asks_for_goes() {
     east.delete("moss").await;
 }
 
+/// The dangers: the pod of `spec.services` becomes what the instance began with, or goes and never comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_in_the_spec_takes_nothing_of_what_runs() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "mistaken").await;
+    let with_service = |service: Value| {
+        let mut spec = interactive(1);
+        spec["services"] = json!([service]);
+        spec
+    };
+    let image = async |wanted: &str| {
+        eventually(format!("the service pod has {wanted}"), async || {
+            let pod = east.pods().get_opt("heath-services").await.map_err(|error| error.to_string())?;
+            let pod = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none()).ok_or("there is none")?;
+            let image = pod.spec.as_ref().and_then(|spec| spec.containers[0].image.clone());
+            if image.as_deref() == Some(wanted) { Ok(pod.uid()) } else { Err(format!("{image:?}")) }
+        })
+        .await
+    };
+    east.create("heath", with_service(json!({"name": "db", "image": "db:1"}))).await;
+    east.running("heath").await;
+    image("db:1").await;
+    east.change("heath", with_service(json!({"name": "db", "image": "db:2"}))).await;
+    let runs = image("db:2").await;
+    let nameless = json!({"name": "db", "image": "db:2", "secrets": {"TOKEN": {"key": "Not A Name"}}});
+    east.change("heath", with_service(nameless)).await;
+    eventually("the agent refuses it", async || {
+        let status = east.status("heath").await?;
+        let valid = status.conditions.into_iter().find(|one| one.type_ == condition::VALID);
+        if valid.as_ref().is_some_and(|valid| valid.status == "False") { Ok(()) } else { Err(format!("{valid:?}")) }
+    })
+    .await;
+    let confined = json!({"appArmorProfile": {"type": "nonsense"}});
+    let refused = json!({"name": "db", "image": "db:3", "secrets": null, "securityContext": confined});
+    east.change("heath", with_service(refused)).await;
+    let message = east.condition("heath", condition::READY, "False", "CannotMaintain").await;
+    assert!(message.contains("Pod mistaken/heath-services") && message.contains("appArmorProfile"), "{message}");
+    assert_eq!(image("db:2").await, runs);
+    east.change("heath", with_service(json!({"name": "db", "image": "db:3"}))).await;
+    image("db:3").await;
+    east.delete("heath").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_definition_that_is_put_back_hides_much_and_ends_nothing() {
     // Everything else on this cluster would see less as well.

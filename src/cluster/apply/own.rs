@@ -100,6 +100,22 @@ impl Applier {
         }
     }
 
+    /// Whether the API server takes `desired`, as far as that can be asked while what it is to replace has its name.
+    ///
+    /// # Errors
+    /// It is invalid. Other refusals, such as of a quota, may end when the name is free.
+    pub async fn try_replacement<K: Appliable>(&self, desired: &K) -> Result<(), RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
+        let wanted = self.prepared(desired).map_err(failed)?.to_string().into_bytes();
+        let params = PostParams { dry_run: true, ..self.post_params() };
+        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).create(&params, wanted);
+        match self.writer.request::<Value>(request.map_err(|error| failed(error.into()))?).await.map_err(Cause::from) {
+            Err(cause) if cause.is_invalid() => Err(failed(cause)),
+            _ => Ok(()),
+        }
+    }
+
     async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<Value, Cause> {
         let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
             .create(&self.post_params(), wanted.to_string().into_bytes())?;
