@@ -290,7 +290,8 @@ async fn a_mistake_in_the_spec_takes_nothing_of_what_runs() {
     image("db:1").await;
     east.change("heath", with_service(json!({"name": "db", "image": "db:2"}))).await;
     let runs = image("db:2").await;
-    let nameless = json!({"name": "db", "image": "db:2", "secrets": {"TOKEN": {"key": "Not A Name"}}});
+    let nameless =
+        json!({"name": "db", "image": "db:2", "secrets": {"TOKEN": {"key": "Not A Name", "name": "others"}}});
     east.change("heath", with_service(nameless)).await;
     eventually("the agent refuses it", async || {
         let status = east.status("heath").await?;

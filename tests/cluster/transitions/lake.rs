@@ -67,6 +67,9 @@ impl<'a> Lane<'a> {
         let still = self.still();
         let before = with_burst(&case.before);
         if !self.reach(case, "before", &before).await {
+            // What never settles must not be in the way of the next field.
+            self.world.removed(&self.namespace, &[LAKE]).await;
+            (self.story, self.ranks) = Default::default();
             return;
         }
         let origin = self.picture();

@@ -162,9 +162,10 @@ fn text(words: &str, namespace: &str) -> String {
     text
 }
 
-/// How long something took is of one making, too.
+/// How long something took, and when it is tried again, is of one making, too.
 fn duration(word: &str) -> &str {
-    if word.contains('.') && word.parse::<f64>().is_ok() { "NUMBER" } else { word }
+    let is_time = word.split(':').count() == 3 && word.split(':').all(|part| part.parse::<u8>().is_ok());
+    if is_time || word.contains('.') && word.parse::<f64>().is_ok() { "NUMBER" } else { word }
 }
 
 fn one_word(word: &str) -> String {
@@ -176,6 +177,9 @@ fn one_word(word: &str) -> String {
     let is_time =
         trimmed.len() >= 20 && trimmed.ends_with('Z') && trimmed.as_bytes()[4] == b'-' && trimmed.contains(":");
     let last = trimmed.rsplit(':').next().unwrap_or_default();
+    if trimmed.starts_with("kube-api-access-") {
+        return format!("kube-api-access{rest}");
+    }
     if is_uid {
         return format!("UID{rest}");
     }
