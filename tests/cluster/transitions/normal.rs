@@ -119,11 +119,12 @@ fn clean(value: &mut Value, namespace: &str) {
             }
             if let Some(Value::Array(conditions)) = map.get_mut("conditions") {
                 // What is said once something was wrong, and is not any more, and whose count of usage lags behind.
-                let is_over = |one: &Value| ["Delivered", "LeadAddress"].iter().any(|kind| one["type"] == *kind);
-                conditions.retain(|one| {
-                    !["InstanceRestarted", "UsageAgrees"].iter().any(|kind| one["type"] == *kind)
-                        && !(is_over(one) && one["status"] == "True")
-                });
+                let is_of_one_making = |one: &Value| match one["type"].as_str().unwrap_or_default() {
+                    "InstanceRestarted" | "UsageAgrees" => true,
+                    "Delivered" | "LeadAddress" => one["status"] == "True",
+                    _ => false,
+                };
+                conditions.retain(|one| !is_of_one_making(one));
                 conditions.sort_by_key(|one| one["type"].to_string());
             }
             let cleaned: Map<String, Value> = std::mem::take(map)
