@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -167,8 +168,12 @@ impl Provider {
             let makes = matches!(change, Change::Materialize(_));
             match self.carry_out(key, &view.claims, &view.peers, &mut hosted, change).await {
                 Ok(()) if makes && known => {
-                    self.remember(key, |memory| memory.unmade = None);
-                    self.queue.mark(key.clone());
+                    // The rest of this step would say that it cannot be made: another one is taken at once.
+                    self.remember(key, |memory| {
+                        memory.unmade = None;
+                        memory.left_undone(changes.as_slice());
+                    });
+                    return Ok(Outcome::After(Duration::ZERO));
                 }
                 Ok(()) => {}
                 Err(error) => {
