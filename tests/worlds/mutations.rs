@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 48] = [
+const MUTATIONS: [Mutation; 50] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -372,6 +372,20 @@ const MUTATIONS: [Mutation; 48] = [
         "src/api/usage.rs",
         "if !consumer.is_others() {",
         "if !consumer.is_others() && !$out {",
+    ),
+    without(
+        "a burst that cannot be made says why on both sides",
+        "one refused object stops others, or nobody hears of it",
+        "src/bursting/provider/controller.rs",
+        "if !(makes && known) {",
+        "if !(makes && known) || $out {",
+    ),
+    without(
+        "a Burst that is refused keeps no other one back",
+        "one refused object stops others, or nobody hears of it",
+        "src/bursting/root/controller.rs",
+        "                                    failed.get_or_insert(error);\n",
+        "                                    if $out {\n                                        return Err(error);\n                                    }\n                                    failed.get_or_insert(error);\n",
     ),
 ];
 
