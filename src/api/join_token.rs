@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
+use serde_json::{Map, Value};
 
 use super::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 use super::peer::{ExportPolicy, ImportPolicy};
@@ -40,8 +41,8 @@ pub struct JoinTokenRecord {
     pub used_by: BTreeMap<String, String>,
     /// Those of them whose ClusterPeer was written: from then on it is its owner's.
     pub written: BTreeSet<String>,
-    /// What a cluster that joins with it may place here. `None`: nothing.
-    pub import: Option<ImportPolicy>,
+    /// Fields of the [`ImportPolicy`] of a cluster that joins with it, those that whoever made the token named. `None`: none.
+    pub import: Option<Value>,
     /// What it may see of us.
     pub export: Option<ExportPolicy>,
     /// Labels of its ClusterPeer.
@@ -54,6 +55,17 @@ pub fn secret_name(id: &str) -> String {
 }
 
 impl JoinTokenRecord {
+    /// What a cluster that joins with it may place here, if it may place `known` before: fields without a word stay.
+    pub fn import(&self, known: Option<&ImportPolicy>) -> Option<ImportPolicy> {
+        let Some(Value::Object(stated)) = &self.import else { return known.cloned() };
+        let mut policy = match known.map(serde_json::to_value) {
+            Some(Ok(Value::Object(fields))) => fields,
+            _ => Map::new(),
+        };
+        policy.extend(stated.clone());
+        serde_json::from_value(policy.into()).ok()
+    }
+
     /// The Secret in `namespace`.
     pub fn secret(&self, namespace: &str) -> Secret {
         let mut secret = Secret {
@@ -95,7 +107,8 @@ impl JoinTokenRecord {
             let bytes = secret.data.as_ref().and_then(|data| data.get(key))?;
             std::str::from_utf8(&bytes.0).ok()
         };
-        let json = |key: &str| text(key).and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());
+        let json = |key: &str| text(key).and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let is_policy = |value: &Value| serde_json::from_value::<ImportPolicy>(value.clone()).is_ok();
         Self {
             id: secret.name_any().strip_prefix(PREFIX).unwrap_or_default().to_owned(),
             secret_hash: text(HASH).unwrap_or_default().to_owned(),
@@ -103,7 +116,7 @@ impl JoinTokenRecord {
             uses: text(USES).and_then(|text| text.parse().ok()).unwrap_or(0),
             used_by: json(USED_BY).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
             written: json(WRITTEN).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
-            import: json(IMPORT).and_then(|value| serde_json::from_value(value).ok()),
+            import: json(IMPORT).filter(is_policy),
             export: json(EXPORT).and_then(|value| serde_json::from_value(value).ok()),
             labels: json(LABELS).and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default(),
         }
@@ -112,6 +125,8 @@ impl JoinTokenRecord {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -123,7 +138,7 @@ mod tests {
             uses: 2,
             used_by: [("west".to_owned(), "d".to_owned())].into(),
             written: ["west".to_owned()].into(),
-            import: Some(ImportPolicy { namespaces: vec!["hpc".into()], max_brokers: Some(4), ..Default::default() }),
+            import: Some(json!({"namespaces": ["hpc"], "maxBrokers": 4})),
             export: Some(ExportPolicy { capacity: false, status: true }),
             labels: [("region".to_owned(), "eu".to_owned())].into(),
         };
@@ -134,8 +149,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_allows_nothing() {
-        let mut secret =
-            JoinTokenRecord { uses: 1, import: Some(ImportPolicy::default()), ..Default::default() }.secret("a");
+        let mut secret = JoinTokenRecord { uses: 1, import: Some(json!({})), ..Default::default() }.secret("a");
         let data = secret.data.get_or_insert_default();
         for key in [EXPIRES, USES, IMPORT] {
             data.insert(key.to_owned(), ByteString(b"{".to_vec()));

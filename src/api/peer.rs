@@ -294,6 +294,14 @@ impl Default for ExportPolicy {
     }
 }
 
+impl ClusterPeer {
+    /// The UID that the peer's cluster must show: the user's word, else the one of the first contact.
+    pub fn pinned_uid(&self) -> Option<&str> {
+        let written = self.spec.cluster_uid.as_deref().filter(|uid| !uid.is_empty());
+        written.or_else(|| self.status.as_ref()?.cluster_uid.as_deref())
+    }
+}
+
 /// What the agent knows of a peer; written on transitions only. Round-trip time and last contact are in the admin API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -72,7 +72,7 @@ pub struct PeerView {
 impl PeerView {
     /// The view of one peer at a moment.
     pub fn of(peer: &ClusterPeer, report: Option<&PeerReport>, now: Timestamp) -> Self {
-        let pinned = pinned_uid(peer);
+        let pinned = peer.pinned_uid().map(ClusterUid::from);
         let shown = report.and_then(|report| report.cluster_uid.clone());
         let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
         let said = peer.status.as_ref().and_then(|status| conditions::find(&status.conditions, SCALE_UP));
@@ -138,13 +138,6 @@ pub(crate) fn name_of(peer: &ClusterPeer) -> PeerName {
     peer.metadata.name.as_deref().unwrap_or_default().into()
 }
 
-/// The cluster UID a peer must show: the user's word, else the one of the first contact.
-pub fn pinned_uid(peer: &ClusterPeer) -> Option<ClusterUid> {
-    let written = peer.spec.cluster_uid.as_deref().filter(|uid| !uid.is_empty());
-    let pinned = peer.status.as_ref().and_then(|status| status.cluster_uid.as_deref());
-    written.or(pinned).map(ClusterUid::from)
-}
-
 /// What the federation needs of all ClusterPeers. One with our own name is left out: nobody dials himself.
 pub(crate) fn specs<'a>(
     peers: impl IntoIterator<Item = &'a ClusterPeer>,
@@ -157,7 +150,7 @@ pub(crate) fn specs<'a>(
                 name: name_of(peer),
                 endpoints: peer.spec.endpoints.clone(),
                 trust_bundle: peer.spec.trust_bundle.clone().filter(|pem| !pem.trim().is_empty()),
-                cluster_uid: pinned_uid(peer),
+                cluster_uid: peer.pinned_uid().map(ClusterUid::from),
                 suspend: peer.spec.suspend,
             };
             (spec.name.clone(), spec)

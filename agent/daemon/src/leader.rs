@@ -318,6 +318,7 @@ impl Federation {
             cluster_uid: cluster_uid.clone(),
             clients: clients.clone(),
             identities: source.store.clone(),
+            offers: source.offers(),
             reach,
         };
         let (introductions, own) = watch::channel(Arc::new(card.introduction()));

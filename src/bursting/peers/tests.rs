@@ -49,9 +49,9 @@ fn the_cluster_uid_is_pinned_once_and_the_users_word_wins() {
     assert_eq!(first.cluster_uid.as_deref(), Some("u1"));
     let mut known = peer(Some(first));
     assert_eq!(status(&known, Some(&up("u2", 100)), NONE, 0, now()), None, "another UID is not taken over");
-    assert_eq!(pinned_uid(&known), Some("u1".into()));
+    assert_eq!(known.pinned_uid(), Some("u1"));
     known.spec.cluster_uid = Some("u9".into());
-    assert_eq!(pinned_uid(&known), Some("u9".into()));
+    assert_eq!(known.pinned_uid(), Some("u9"));
     let specs = specs([&known, &ClusterPeer::new("east", ClusterPeerSpec::default())], &"east".into());
     assert_eq!(specs.len(), 1, "our own name is no peer");
     assert_eq!(specs["west"].cluster_uid, Some("u9".into()));

@@ -1,4 +1,4 @@
-//! `agentctl restart`, `suspend` and `resume`: the instance of a MiniCluster, or of the one that a FluxJob became.
+//! `agentctl restart`, `rekey`, `suspend` and `resume`: the instance of a MiniCluster, or of the one that a FluxJob became.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tributary::cluster::conditions::{find, is_true};
 use tributary::queue::job::is_of;
 
 use super::rekey;
-use crate::cli::{Instance, Resume, Target};
+use crate::cli::{Instance, Rekey, Resume, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
 
@@ -30,14 +30,22 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Restart,
+    /// With a new certificate, which every instance gets unless its user has one.
+    Rekey,
     Suspend,
     Resume,
 }
 
 impl Verb {
+    /// The instance that runs is followed by another one.
+    const fn is_anew(self) -> bool {
+        matches!(self, Self::Restart | Self::Rekey)
+    }
+
     const fn word(self) -> &'static str {
         match self {
             Self::Restart => "restart",
+            Self::Rekey => "rekey",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
         }
@@ -47,6 +55,11 @@ impl Verb {
 /// Runs `agentctl restart`.
 pub(crate) async fn restart(target: &Target, instance: &Instance) -> Result<()> {
     run(target, Verb::Restart, &instance.name, instance.yes).await
+}
+
+/// Runs `agentctl rekey`.
+pub(crate) async fn rekey(target: &Target, rekey: &Rekey) -> Result<()> {
+    run(target, Verb::Rekey, &rekey.name, rekey.yes).await
 }
 
 /// Runs `agentctl suspend`.
@@ -81,12 +94,12 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     agreed(cost(verb, object), yes)?;
     let now = SystemClock::start().wall().to_string();
     let patch = match verb {
-        Verb::Restart => json!({"metadata": {"annotations": {labels::RESTART: now}}}),
+        Verb::Restart | Verb::Rekey => json!({"metadata": {"annotations": {labels::RESTART: now}}}),
         Verb::Suspend | Verb::Resume => switch(verb),
     };
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
     write(&objects, &namespace, &name, verb, patch).await?;
-    if verb == Verb::Restart && !is_obeyed(&objects, &name, &now).await {
+    if verb.is_anew() && !is_obeyed(&objects, &name, &now).await {
         output::remark(&paste::whole("no agent has taken it up yet: `agentctl check` says what is missing", target));
     }
     done(&subject, &namespace, verb, target)
@@ -117,6 +130,7 @@ fn done(subject: &Subject, namespace: &str, verb: Verb, target: &Target) -> Resu
 const fn outcome(verb: Verb) -> &'static str {
     match verb {
         Verb::Restart => "is started anew",
+        Verb::Rekey => "is started anew with a new certificate",
         Verb::Suspend => "is suspended",
         Verb::Resume => "is resumed",
     }
@@ -360,22 +374,27 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
         let failure = failure().because(format!("it is left to {manager} (spec.managedBy): no agent here would obey"));
         return Err(failure.hint("do it in the cluster that runs it"));
     }
+    if verb == Verb::Rekey {
+        rekey::possible(object)?;
+    }
     let status = object.status.clone().unwrap_or_default();
     let why = format!("more is said by `agentctl why minicluster/{name} --namespace {namespace}`");
     let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
     match verb {
-        Verb::Restart if is_true(&status.conditions, condition::ADOPTED) && !ended => {
+        Verb::Restart | Verb::Rekey if is_true(&status.conditions, condition::ADOPTED) && !ended => {
             let failure = failure().because("the Flux Operator made its Job, which is left as it is");
             Err(failure.hint(format!(
                 "end that Job, and the next one is Tributary's: `kubectl delete job {name} --namespace {namespace}`"
             )))
         }
-        Verb::Restart => match find(&status.conditions, condition::VALID).filter(|said| said.status == "False") {
-            Some(said) => Err(failure()
-                .because(format!("its spec cannot be carried out: {}", said.message))
-                .hint(format!("correct it first, or the instance that runs is all there is; {why}"))),
-            None => Ok(()),
-        },
+        Verb::Restart | Verb::Rekey => {
+            match find(&status.conditions, condition::VALID).filter(|said| said.status == "False") {
+                Some(said) => Err(failure()
+                    .because(format!("its spec cannot be carried out: {}", said.message))
+                    .hint(format!("correct it first, or the instance that runs is all there is; {why}"))),
+                None => Ok(()),
+            }
+        }
         Verb::Suspend | Verb::Resume if ended => {
             let again = format!("to run it once more: `agentctl restart minicluster/{name} --namespace {namespace}`");
             Err(failure().because("it has ended").hint(again))
@@ -397,8 +416,8 @@ fn cost(verb: Verb, object: &MiniCluster) -> Option<String> {
     let runs = status.ready.unwrap_or(0) > 0 || status.bursts.iter().any(|burst| burst.ready > 0);
     match verb {
         Verb::Resume => None,
-        Verb::Restart | Verb::Suspend if !runs => None,
-        Verb::Restart => Some(rekey::lost(object)),
+        Verb::Restart | Verb::Rekey | Verb::Suspend if !runs => None,
+        Verb::Restart | Verb::Rekey => Some(rekey::lost(object)),
         Verb::Suspend => Some(format!(
             "{}\n  it goes on when it is resumed, with a new instance",
             rekey::lost(object).replace("a new instance of", "suspending")
@@ -471,7 +490,7 @@ mod tests {
 
     #[test]
     fn nothing_is_done_that_no_agent_would_obey() {
-        use Verb::{Restart, Resume, Suspend};
+        use Verb::{Rekey, Restart, Resume, Suspend};
         let runs = json!({"phase": "Running", "ready": 2});
         let plain = |status: &Value| lake(json!([]), json!({}), status.clone());
         let hosted: HostedBurst = of(json!({"metadata": {"name": "lake", "namespace": "flux"},
@@ -491,6 +510,10 @@ mod tests {
             (Suspend, suspended(kueue.clone()), None),
             (Resume, plain(&runs), None),
             (Resume, plain(&kueue), None),
+            (Rekey, guest(), Some(&hosted)),
+            (Rekey, plain(&adopted), None),
+            (Rekey, plain(&invalid), None),
+            (Rekey, lake(json!([]), json!({"flux": {"curveCert": "text"}}), runs.clone()), None),
             (Restart, lake(json!([]), json!({"managedBy": "kueue.x-k8s.io/multikueue"}), runs.clone()), None),
         ];
         let texts = refused.map(|(verb, object, hosted)| possible(verb, &object, hosted).unwrap_err().to_string());
@@ -499,6 +522,7 @@ mod tests {
         for (verb, object) in [
             (Restart, plain(&runs)),
             (Restart, plain(&ended)),
+            (Rekey, plain(&runs)),
             (Suspend, plain(&runs)),
             (Suspend, plain(&adopted)),
             (Resume, suspended(kueue)),

@@ -10,7 +10,8 @@ use tributary::federation::enrol::{self, Introduction, JoinError, JoinToken, Tok
 use tributary::federation::identity::TrustBundle;
 use tributary::federation::mesh::resolve::Resolver;
 
-use super::{peer, peering};
+use super::peer;
+use super::peering::{self, KnownBy};
 use crate::cli::{Join, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -39,7 +40,7 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
             "the owner of {name} looks at ca.crt of its identity, and makes another token: `agentctl --context {name} token create`"
         ))
     })?;
-    peering::check_existing(existing.as_ref(), &bundle, &card)?;
+    peering::check_existing(existing.as_ref(), &bundle, KnownBy::ItsWord, &card)?;
     let wanted = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
     peer::write(&client, namespace, &wanted, &join.import).await?;
     output::print(&format!("{} and {name} are peers\n", card.cluster))?;

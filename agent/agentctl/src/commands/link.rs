@@ -6,7 +6,8 @@ use tributary::api::cluster_card::ClusterCard;
 use tributary::api::peer::{ClusterPeer, ImportPolicy};
 use tributary::federation::enrol::client::other_federation;
 
-use super::{peer, peering};
+use super::peer;
+use super::peering::{self, KnownBy};
 use crate::cli::{ImportFlags, Link, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output};
@@ -61,7 +62,8 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         let bundle = peering::introduction(&other.card).check().map_err(|problem| {
             Failure::new(format!("failed to use what cluster {} says of itself", other.card.cluster)).because(problem)
         })?;
-        peering::check_existing(existing.as_ref(), &bundle, &side.card)?;
+        let known_by = KnownBy::ItsOwner { uid: &other.card.cluster_uid, context: &side.context };
+        peering::check_existing(existing.as_ref(), &bundle, known_by, &side.card)?;
         peer::try_write(&side.client, namespace, peer).await?;
     }
     for (side, _, peer, import) in &peers {

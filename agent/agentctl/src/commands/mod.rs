@@ -20,7 +20,7 @@ pub(crate) mod peer;
 mod peering;
 pub(crate) mod peers;
 pub(crate) mod plan;
-pub(crate) mod rekey;
+mod rekey;
 mod release;
 pub(crate) mod shell;
 pub(crate) mod status;
@@ -30,6 +30,7 @@ pub(crate) mod top;
 pub(crate) mod usage;
 pub(crate) mod version;
 mod watch;
+mod watched;
 pub(crate) mod why;
 
 use std::process::ExitCode;
@@ -46,7 +47,7 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Restart(instance) => instance::restart(&cli.target, &instance).await,
         Command::Suspend(instance) => instance::suspend(&cli.target, &instance).await,
         Command::Resume(resume) => instance::resume(&cli.target, &resume).await,
-        Command::Rekey(rekey) => rekey::run(&cli.target, &rekey).await,
+        Command::Rekey(rekey) => instance::rekey(&cli.target, &rekey).await,
         Command::SupportBundle(bundle) => support_bundle::run(&cli.target, &bundle).await,
         Command::Status(list) => status::run(&cli.target, &list).await,
         Command::Peers(list) => peers::run(&cli.target, &list).await,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
@@ -11,6 +11,7 @@ use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
+use super::watched::Watched;
 use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
@@ -142,10 +143,10 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
     if drain.wait.is_zero() {
         return Ok(());
     }
-    let mut left = Vec::new();
+    let (watched, mut left) = (Watched::of(&client, &target.agent_namespace).await?, Vec::new());
     let emptied = async {
         loop {
-            left = busy(&client, name).await?;
+            left = busy(&client, &watched, name).await?;
             if left.is_empty() {
                 return Ok::<_, Failure>(());
             }
@@ -169,15 +170,14 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
 }
 
 /// What holds a peer, as the API server has it.
-async fn busy(client: &Client, name: &str) -> Result<Vec<String>> {
+async fn busy(client: &Client, watched: &Watched, name: &str) -> Result<Vec<String>> {
     let failed = |error: kube::Error| {
         Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
             .because(error)
             .hint("may you list Bursts and HostedBursts?")
     };
-    let all = ListParams::default();
-    let bursts = Api::<Burst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
-    let hosted = Api::<HostedBurst>::all(client.clone()).list(&all).await.map_err(failed)?.items;
+    let bursts = watched.all::<Burst>(client).await.map_err(failed)?;
+    let hosted = watched.all::<HostedBurst>(client).await.map_err(failed)?;
     Ok(in_use(name, &bursts, &hosted))
 }
 
@@ -194,8 +194,9 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
     if !gone {
         existing(&peers, target, name).await?;
     }
+    let watched = Watched::of(&client, namespace).await?;
     if !remove.force {
-        let busy = busy(&client, name).await?;
+        let busy = busy(&client, &watched, name).await?;
         if !busy.is_empty() {
             return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(format!(
                 "empty it first: `agentctl peer drain {name}`. One that is gone for good is removed by \
@@ -212,12 +213,12 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
         })?;
     }
     // Only now: until its ClusterPeer was gone, another one could have been taken.
-    let evicted = evict(&client, name).await?;
+    let evicted = evict(&client, &watched, name).await?;
     for burst in &evicted {
         output::print(&format!("hostedburst.tributary.dev/{burst} evicted\n"))?;
     }
     if let Some(by) = by {
-        for burst in super::release::all_of(&client, name, &by).await? {
+        for burst in super::release::all_of(&client, &watched, name, &by).await? {
             output::print(&format!("burst.tributary.dev/{burst}: {by} lets {name} go, its slot is free\n"))?;
         }
     }
@@ -236,15 +237,15 @@ async fn removed(client: &Client, namespace: &str, name: &str) -> String {
 
 /// Throws out what a peer that was removed still has here; returns what that was. Its brokers drain in the time their pods
 /// get, and Kubernetes collects the rest, whether an agent runs or not.
-async fn evict(client: &Client, name: &str) -> Result<Vec<String>> {
+async fn evict(client: &Client, watched: &Watched, name: &str) -> Result<Vec<String>> {
     let failed = |what: String, error: kube::Error| {
         Failure::new(format!("ClusterPeer {name} is removed, but failed to {what}")).because(error).hint(
             "may you list and delete HostedBursts? What is left of the peer here ends with its lease, or when its owner \
              deletes it: `kubectl get hostedbursts --all-namespaces`",
         )
     };
-    let hosted = Api::<HostedBurst>::all(client.clone()).list(&ListParams::default()).await;
-    let hosted = hosted.map_err(|error| failed("find out what of it is here".to_owned(), error))?.items;
+    let hosted = watched.all::<HostedBurst>(client).await;
+    let hosted = hosted.map_err(|error| failed("find out what of it is here".to_owned(), error))?;
     let mut evicted = Vec::new();
     for burst in hosted.into_iter().filter(|burst| burst.spec.peer == name) {
         let (namespace, slot) = (burst.namespace().unwrap_or_default(), burst.name_any());

@@ -16,7 +16,7 @@ use tributary::federation::identity::TrustBundle;
 
 use crate::error::{Failure, Result};
 use crate::hints::{self, Pair};
-use crate::output;
+use crate::{output, paste};
 
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
@@ -192,14 +192,30 @@ pub(super) fn cluster_peer(
     peer
 }
 
+/// How somebody knows the cluster that a ClusterPeer is to stand for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum KnownBy<'a> {
+    /// By what it says of itself over the network.
+    ItsWord,
+    /// By its API server: this is its UID, and `context` is that of the cluster in which the ClusterPeer is.
+    ItsOwner { uid: &'a str, context: &'a str },
+}
+
 /// Whether `existing` stands for a cluster with these authorities; else why a ClusterPeer must not be written over it.
 pub(super) fn check_existing(
     existing: Option<&ClusterPeer>,
     authorities: &TrustBundle,
+    known_by: KnownBy<'_>,
     own: &ClusterCard,
 ) -> Result<()> {
     let Some(peer) = existing else { return Ok(()) };
     let name = peer.metadata.name.as_deref().unwrap_or_default();
+    let context = match known_by {
+        // Its authority was lost, and it has another one: bursts of both sides go on.
+        KnownBy::ItsOwner { uid, .. } if peer.pinned_uid() == Some(uid) => return Ok(()),
+        KnownBy::ItsOwner { context, .. } => format!("--context {} ", paste::quoted(context)),
+        KnownBy::ItsWord => String::new(),
+    };
     let known = peer.spec.trust_bundle.as_deref().filter(|pem| !pem.trim().is_empty()).unwrap_or(&own.trust_bundle);
     let same = TrustBundle::from_pem(known.as_bytes())
         .is_ok_and(|known| !known.fingerprints().is_disjoint(authorities.fingerprints()));
@@ -208,8 +224,10 @@ pub(super) fn check_existing(
     }
     Err(Failure::new(format!("cluster {} has a ClusterPeer {name} already, with other authorities", own.cluster)).hint(
         format!(
-            "if it is the same cluster made anew, remove the old one first: `agentctl peer remove {name}`; else one of the \
-             two needs another cluster.name"
+            "if it is the same cluster, whoever may write in both links them: `agentctl link {name} {own}`, with their \
+             contexts; if it was made anew, remove the old one first: `agentctl {context}peer remove {name}`; else one of \
+             the two needs another cluster.name",
+            own = own.cluster,
         ),
     ))
 }
@@ -223,7 +241,8 @@ pub(super) async fn connected(client: &Client, namespace: &str, name: &str, limi
             match peers.get_opt(name).await {
                 Ok(Some(peer)) => {
                     let status = peer.status.clone().unwrap_or_default();
-                    if status.connected {
+                    // What was said before the last change may be of an agent that is gone.
+                    if status.connected && status.observed_generation >= peer.metadata.generation {
                         return status.endpoint.unwrap_or_default();
                     }
                     last = Some(peer);
@@ -345,10 +364,22 @@ mod tests {
         let bundle = |authority: &Authority| TrustBundle::from_pem(authority.certificate().as_bytes()).unwrap();
         let own = ClusterCard { cluster: "east".into(), ..ClusterCard::default() };
         let spec = ClusterPeerSpec { trust_bundle: Some(one.certificate().into()), ..ClusterPeerSpec::default() };
-        let peer = ClusterPeer::new("west", spec);
-        assert!(check_existing(None, &bundle(&other), &own).is_ok());
-        assert!(check_existing(Some(&peer), &bundle(&one), &own).is_ok());
-        let refused = check_existing(Some(&peer), &bundle(&other), &own).unwrap_err().to_string();
-        assert!(refused.contains("agentctl peer remove west"), "{refused}");
+        let mut peer = ClusterPeer::new("west", spec);
+        let check = |peer: Option<&ClusterPeer>, authority: &Authority, known_by: KnownBy<'_>| {
+            check_existing(peer, &bundle(authority), known_by, &own).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(check(None, &other, KnownBy::ItsWord), Ok(()));
+        assert_eq!(check(Some(&peer), &one, KnownBy::ItsWord), Ok(()));
+        let refused = check(Some(&peer), &other, KnownBy::ItsWord).unwrap_err();
+        assert!(refused.contains("`agentctl peer remove west`"), "{refused}");
+        let owner = KnownBy::ItsOwner { uid: "1-2", context: "at-east" };
+        let refused = check(Some(&peer), &other, owner).unwrap_err();
+        assert!(refused.contains("`agentctl --context at-east peer remove west`"), "{refused}");
+        // The same cluster, by the UID of the first contact, lost its authority.
+        peer.status = Some(ClusterPeerStatus { cluster_uid: Some("1-2".into()), ..ClusterPeerStatus::default() });
+        assert_eq!(check(Some(&peer), &other, owner), Ok(()));
+        assert!(check(Some(&peer), &other, KnownBy::ItsWord).is_err(), "anybody can say that");
+        peer.spec.cluster_uid = Some("3-4".into());
+        assert!(check(Some(&peer), &other, owner).is_err(), "the user's word wins");
     }
 }

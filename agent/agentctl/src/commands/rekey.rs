@@ -1,51 +1,14 @@
-//! `agentctl rekey`: a new instance of a MiniCluster, with a new certificate.
+//! `agentctl rekey`: a new instance of a MiniCluster, with a new certificate. What it is beside a restart.
 
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
-use tributary::api::labels::{self, manager};
 use tributary::api::minicluster::MiniCluster;
-use tributary::clock::{Clock, SystemClock};
 
-use crate::cli::{Rekey, Target};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output, paste};
-
-/// Runs `agentctl rekey`.
-pub(crate) async fn run(target: &Target, rekey: &Rekey) -> Result<()> {
-    let client = kubernetes::client(target).await?;
-    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-    let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
-    let object = kubernetes::mini_cluster(&objects, &namespace, &rekey.name).await?;
-    possible(&object)?;
-    output::remark(&lost(&object));
-    if !rekey.yes && !output::agreed()? {
-        return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
-    }
-    let now = SystemClock::start().wall().to_string();
-    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::RESTART: now}}}));
-    objects.patch_metadata(&rekey.name, &parameters, &patch).await.map_err(|error| {
-        Failure::new(format!("failed to annotate MiniCluster {namespace}/{}", rekey.name))
-            .because(error)
-            .hint("may you write MiniClusters there?")
-    })?;
-    let told = format!(
-        "MiniCluster {namespace}/{name} is started anew with a new certificate; what it waits for: \
-         `agentctl why {name} --namespace {namespace}`\n",
-        name = rekey.name
-    );
-    output::print(&paste::whole(&told, target))
-}
 
 /// Whether a new instance would get a new certificate.
-fn possible(object: &MiniCluster) -> Result<()> {
+pub(super) fn possible(object: &MiniCluster) -> Result<()> {
     let name = object.name_any();
     let failure = Failure::new(format!("failed to rekey MiniCluster {name}"));
-    if object.owner_references().iter().any(|owner| owner.kind == "HostedBurst") {
-        let failure = failure.because("it is a burst of another cluster's MiniCluster, whose certificate it has");
-        return Err(failure.hint("rekey the root, in its own cluster"));
-    }
     if let Some(secret) = &object.spec.flux.curve_cert_secret {
         return Err(failure.because(format!("its certificate is in Secret {secret}, which is its owner's")).hint(
             format!(
@@ -85,6 +48,8 @@ pub(super) fn lost(object: &MiniCluster) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn object(spec: serde_json::Value) -> MiniCluster {
@@ -106,16 +71,8 @@ mod tests {
     #[test]
     fn only_certificates_of_our_own_are_made_anew() {
         assert!(possible(&object(json!({}))).is_ok());
-        let mut hosted = object(json!({}));
-        hosted.metadata.owner_references = serde_json::from_value(
-            json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "h"}]),
-        )
-        .unwrap();
-        let refused = [
-            hosted,
-            object(json!({"flux": {"curveCertSecret": "mine"}})),
-            object(json!({"flux": {"curveCert": "text"}})),
-        ];
+        let refused =
+            [object(json!({"flux": {"curveCertSecret": "mine"}})), object(json!({"flux": {"curveCert": "text"}}))];
         let texts: Vec<_> = refused.iter().map(|object| possible(object).unwrap_err().to_string()).collect();
         texts.iter().for_each(|text| crate::paste::check::pastes(text));
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));

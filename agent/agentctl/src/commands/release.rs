@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::burst::{Burst, BurstStatus, SlotRelease};
@@ -13,6 +13,7 @@ use tributary::api::labels;
 use tributary::clock::{Clock, SystemClock};
 
 use super::burst::{annotate, find};
+use super::watched::Watched;
 use crate::cli::{BurstRelease, Target};
 use crate::error::{Failure, Result};
 use crate::{output, paste};
@@ -45,16 +46,14 @@ pub(super) async fn run(target: &Target, client: &Client, namespace: &str, relea
 }
 
 /// Frees all slots that a peer holds which was removed, once the agent has seen it go; returns their Bursts.
-pub(super) async fn all_of(client: &Client, peer: &str, by: &str) -> Result<Vec<String>> {
+pub(super) async fn all_of(client: &Client, watched: &Watched, peer: &str, by: &str) -> Result<Vec<String>> {
     let failed = |error: kube::Error| {
-        Failure::new(format!("failed to find out which slots {peer} holds"))
-            .because(error)
-            .hint("may you list Bursts of all namespaces?")
+        Failure::new(format!("failed to find out which slots {peer} holds")).because(error).hint("may you list Bursts?")
     };
     let deadline = tokio::time::Instant::now() + SEEN_WITHIN;
     let mut freed = Vec::new();
     loop {
-        let all = Api::<Burst>::all(client.clone()).list(&ListParams::default()).await.map_err(failed)?.items;
+        let all = watched.all::<Burst>(client).await.map_err(failed)?;
         let mut waiting = Vec::new();
         for burst in all.iter().filter(|burst| holds(burst, peer)) {
             let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());

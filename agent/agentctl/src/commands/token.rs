@@ -58,7 +58,7 @@ impl TokenRow {
             expires: record.expires,
             uses: record.uses,
             used_by: record.used_by.keys().cloned().collect(),
-            imports: record.import.iter().flat_map(|import| import.namespaces.clone()).collect(),
+            imports: record.import(None).map(|import| import.namespaces).unwrap_or_default(),
         }
     }
 }
@@ -156,7 +156,7 @@ fn tokens(
         uses: create.uses,
         used_by: [].into(),
         written: [].into(),
-        import: create.import.policy(),
+        import: create.import.fields(),
         export: Some(super::peering::export(create.hide_status)),
         labels: super::peer::labels(&create.labels)?,
     };
@@ -227,7 +227,7 @@ mod tests {
             (token.id.as_str(), token.secret.hash().as_str())
         );
         assert_eq!((record.uses, record.expires), (2, now() + SignedDuration::from_hours(1)));
-        assert_eq!(record.import.as_ref().unwrap().max_brokers, Some(4));
+        assert_eq!(record.import(None).unwrap().max_brokers, Some(4));
         assert_eq!(token.endpoints, card().join_endpoints);
         let read: JoinToken = token.text().parse().unwrap();
         assert_eq!(read, token);

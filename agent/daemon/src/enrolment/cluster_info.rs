@@ -14,6 +14,7 @@ use tributary::cluster::apply::Applier;
 use tributary::cluster::client::Clients;
 use tributary::cluster::error::chain;
 use tributary::config::{Config, IdentityConfig};
+use tributary::contract::ports::TrustOffer;
 use tributary::federation::enrol::Introduction;
 use tributary::federation::identity::{Identity, IdentityStore};
 
@@ -31,6 +32,8 @@ pub(crate) struct ClusterInfo {
     pub clients: Clients,
     /// The identity in use.
     pub identities: IdentityStore,
+    /// What peers shall know of the authority, if it is ours to replace.
+    pub offers: watch::Receiver<Option<Arc<TrustOffer>>>,
     /// Where this cluster is reached; `None`: it is not known yet.
     pub reach: watch::Receiver<Option<Reach>>,
 }
@@ -50,7 +53,8 @@ impl ClusterInfo {
 
     /// Writes the ConfigMap and sends who we are, whenever it changes, until dropped.
     pub(crate) async fn keep(self, introductions: watch::Sender<Arc<Introduction>>) {
-        let (mut renewals, mut reach) = (self.identities.subscribe(), self.reach.clone());
+        let (mut renewals, mut offers, mut reach) =
+            (self.identities.subscribe(), self.offers.clone(), self.reach.clone());
         loop {
             // Whoever reads the ConfigMap would take what is missing for a cluster that nobody reaches.
             let Ok(_) = reach.wait_for(Option::is_some).await else { return std::future::pending().await };
@@ -62,6 +66,7 @@ impl ClusterInfo {
                 differs
             });
             let identity = renewals.borrow_and_update().clone();
+            offers.mark_unchanged();
             while let Err(error) = self.write(&self.card(&identity)).await {
                 tracing::warn!(
                     error = chain(&error),
@@ -72,6 +77,8 @@ impl ClusterInfo {
             }
             let ended = tokio::select! {
                 changed = renewals.changed() => changed.is_err(),
+                // A directory offers nothing, and never will.
+                Ok(()) = offers.changed() => false,
                 changed = reach.changed() => changed.is_err(),
             };
             if ended {
@@ -81,7 +88,8 @@ impl ClusterInfo {
     }
 
     fn card(&self, identity: &Identity) -> ClusterCard {
-        let Reach { endpoints, join_endpoints, awaited_service } = self.reach.borrow().clone().unwrap_or_default();
+        let Reach { endpoints, join_endpoints, awaited_service, service: _ } =
+            self.reach.borrow().clone().unwrap_or_default();
         ClusterCard {
             cluster: self.config.cluster.name.clone(),
             cluster_uid: self.cluster_uid.clone(),
@@ -91,7 +99,8 @@ impl ClusterInfo {
             awaited_service,
             trust_bundle: identity.trust().to_pem(),
             authority: match &self.config.federation.identity {
-                IdentityConfig::Secret(name) => Some(names::authority(name)),
+                // Of cert-manager's, one of ours may be left from before.
+                IdentityConfig::Secret(name) => self.offers.borrow().as_ref().map(|_| names::authority(name)),
                 IdentityConfig::Dir(_) | IdentityConfig::Off => None,
             },
         }
@@ -101,11 +110,15 @@ impl ClusterInfo {
     async fn write(&self, card: &ClusterCard) -> Result<(), RequestError> {
         let namespace = &self.config.kubernetes.namespace;
         let read: Api<ConfigMap> = Api::namespaced(self.clients.reader.clone(), namespace);
-        let wanted = card.config_map(namespace);
+        let mut wanted = card.config_map(namespace);
+        // It ends with the Service: who links this cluster once it is installed anew waits until that is known.
+        let service = self.reach.borrow().as_ref().and_then(|reach| reach.service.clone());
+        wanted.metadata.owner_references = service.map(|service| vec![service]);
         let found = read.get_opt(cluster_card::NAME).await;
         let found =
             found.map_err(|error| RequestError::new("read", format!("ConfigMap {}", cluster_card::NAME), error))?;
-        if found.as_ref().is_some_and(|object| object.data == wanted.data) {
+        let owners = |object: &ConfigMap| object.metadata.owner_references.clone().unwrap_or_default();
+        if found.as_ref().is_some_and(|found| found.data == wanted.data && owners(found) == owners(&wanted)) {
             return Ok(());
         }
         let applier = Applier::new(self.clients.writer.clone(), manager::ENROLMENT);

@@ -4,7 +4,6 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
-use tributary::bursting::peers::pinned_uid;
 use tributary::federation::enrol::{Introduction, Refusal, Refused, Request, client::other_federation};
 use tributary::federation::identity::TrustBundle;
 use tributary::federation::identity::authority::BACKDATED;
@@ -131,7 +130,7 @@ fn check_existing(
         let message = format!("cluster `{}` has a ClusterPeer `{name}` already, {what}", own.cluster);
         Err(Refusal::NameTaken.because(message))
     };
-    if pinned_uid(peer).is_some_and(|uid| uid != who.cluster_uid) {
+    if peer.pinned_uid().is_some_and(|uid| uid != who.cluster_uid.as_str()) {
         return taken("of a cluster with another UID");
     }
     let known = peer.spec.trust_bundle.as_deref().filter(|pem| !pem.trim().is_empty()).unwrap_or(&own.trust_bundle);
@@ -153,7 +152,7 @@ fn cluster_peer(
         trust_updates: TrustUpdates::FromPeer,
         cluster_uid: Some(who.cluster_uid.to_string()),
         // What its owner here allowed before stays, unless the token says otherwise; what it may see, in any case.
-        import: token.import.clone().or_else(|| existing?.spec.import.clone()),
+        import: token.import(existing.and_then(|peer| peer.spec.import.as_ref())),
         export: existing.and_then(|peer| peer.spec.export.clone()).or_else(|| token.export.clone()),
         budget: existing.map(|peer| peer.spec.budget.clone()).unwrap_or_default(),
         price: existing.map(|peer| peer.spec.price).unwrap_or_default(),
@@ -161,7 +160,9 @@ fn cluster_peer(
         drain: existing.is_some_and(|peer| peer.spec.drain),
     };
     let mut peer = ClusterPeer::new(who.cluster.as_str(), spec);
-    peer.metadata.labels = Some(token.labels.clone()).filter(|labels| !labels.is_empty());
+    let mut labels = existing.and_then(|peer| peer.metadata.labels.clone()).unwrap_or_default();
+    labels.extend(token.labels.clone());
+    peer.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
     peer
 }
 
@@ -181,7 +182,9 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tributary::api::peer::{ExportPolicy, ImportPolicy};
+    use kube::ResourceExt;
+    use serde_json::json;
+    use tributary::api::peer::{ExportPolicy, ImportPolicy, PodSecurityLevel};
     use tributary::federation::identity::Authority;
 
     use super::*;
@@ -216,7 +219,7 @@ mod tests {
                     secret_hash: "00ff".into(),
                     expires: noon() + SignedDuration::from_mins(15),
                     uses: 1,
-                    import: Some(ImportPolicy { namespaces: vec!["hpc".into()], ..ImportPolicy::default() }),
+                    import: Some(json!({"namespaces": ["hpc"]})),
                     ..JoinTokenRecord::default()
                 },
                 request: Request {
@@ -257,11 +260,36 @@ mod tests {
         let admitted = world.joining();
         let spec = &admitted.peer.spec;
         assert_eq!(admitted.peer.metadata.name.as_deref(), Some("west"));
-        assert_eq!(spec.import, world.token.import);
+        assert_eq!(spec.import, Some(ImportPolicy { namespaces: vec!["hpc".into()], ..ImportPolicy::default() }));
         assert_eq!(spec.cluster_uid.as_deref(), Some("uid-of-west"));
         assert_eq!(spec.endpoints, ["203.0.113.7:30946"]);
         assert!(spec.trust_bundle.as_ref().unwrap().contains("BEGIN CERTIFICATE"));
         assert_eq!(admitted.used.used_by.keys().collect::<Vec<_>>(), ["west"]);
+    }
+
+    #[test]
+    fn another_token_loosens_nothing_that_it_does_not_name() {
+        let mut world = World::new();
+        let mut known = world.joining().peer;
+        let limits = ImportPolicy {
+            namespaces: vec!["hpc".into()],
+            pod_security: PodSecurityLevel::Restricted,
+            allow_images: vec!["ghcr.io/our-org/*".into()],
+            max_brokers: Some(64),
+            runtime_class: Some("gvisor".into()),
+            ..ImportPolicy::default()
+        };
+        known.spec.import = Some(limits.clone());
+        known.metadata.labels = Some([("region".to_owned(), "eu".to_owned())].into());
+        world.existing = Some(known);
+        world.token.import = Some(json!({"namespaces": ["hpc", "physics"], "maxBrokers": 8}));
+        world.token.labels = [("tier".to_owned(), "gpu".to_owned())].into();
+        let peer = world.joining().peer;
+        let namespaces = vec!["hpc".into(), "physics".into()];
+        assert_eq!(peer.spec.import, Some(ImportPolicy { namespaces, max_brokers: Some(8), ..limits.clone() }));
+        assert_eq!(peer.labels().len(), 2, "{:?}", peer.labels());
+        world.token.import = None;
+        assert_eq!(world.joining().peer.spec.import, Some(limits));
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource as _;
 use tributary::bursting::addresses;
 use tributary::bursting::nodes::NodeView;
 use tributary::config::FederationConfig;
@@ -14,7 +16,7 @@ use super::slices::{FEDERATION_PORT, JOIN_PORT};
 const MOST_NODES: usize = 4;
 
 /// Addresses, each `host:port`. Empty: nobody outside reaches this cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Reach {
     /// Where sessions with peers come in.
     pub endpoints: Vec<String>,
@@ -22,13 +24,15 @@ pub(crate) struct Reach {
     pub join_endpoints: Vec<String>,
     /// The Service whose load balancer is not there yet: until it is, nobody knows where sessions with peers come in.
     pub awaited_service: Option<String>,
+    /// The Service. Another one of its name is reached elsewhere, so who is told of this one is told for as long as it is.
+    pub service: Option<OwnerReference>,
 }
 
 impl Reach {
     /// What the configuration says alone.
     pub(crate) fn configured(federation: &FederationConfig) -> Self {
         let (endpoints, join_endpoints) = (federation.advertise.clone(), federation.join_endpoints());
-        Self { endpoints, join_endpoints, awaited_service: None }
+        Self { endpoints, join_endpoints, awaited_service: None, service: None }
     }
 
     /// What the configuration says; what it leaves out is as the Service and the nodes are now.
@@ -37,7 +41,8 @@ impl Reach {
         service: Option<&Service>,
         nodes: &BTreeMap<String, &NodeView>,
     ) -> Self {
-        let configured = Self::configured(federation);
+        let owner = service.and_then(|service| service.owner_ref(&()));
+        let configured = Self { service: owner, ..Self::configured(federation) };
         let Some(outside) = service.and_then(|service| Outside::of(service, nodes)) else { return configured };
         let endpoints = match configured.endpoints.is_empty() {
             true => outside.endpoints(FEDERATION_PORT, &outside.hosts),
@@ -49,7 +54,7 @@ impl Reach {
             false => configured.join_endpoints,
         };
         let awaited_service = (outside.balancer && endpoints.is_empty()).then(|| federation.service.clone());
-        Self { endpoints, join_endpoints, awaited_service }
+        Self { endpoints, join_endpoints, awaited_service, ..configured }
     }
 }
 
@@ -187,6 +192,18 @@ mod tests {
         for (ingress, expected) in table {
             assert_eq!(reach(&nobody, Some(&service("LoadBalancer", ingress)), &nodes), expected);
         }
+    }
+
+    /// The danger: a cluster is installed anew, and who links it meanwhile is told node ports of before.
+    #[test]
+    fn what_is_told_of_a_service_is_of_that_very_one() {
+        let of = |uid: &str| {
+            let mut service = service("NodePort", Value::Null);
+            (service.metadata.name, service.metadata.uid) = (Some("river-federation".into()), Some(uid.into()));
+            Reach::of(&FederationConfig::default(), Some(&service), &BTreeMap::new())
+        };
+        assert_eq!(of("1").service.map(|owner| (owner.kind, owner.uid)), Some(("Service".into(), "1".into())));
+        assert_ne!(of("1"), of("2"));
     }
 
     /// `agentctl link` waits for that one, and for no other.

@@ -33,7 +33,8 @@ use tributary::api::peer::ClusterPeer;
 
 pub(in crate::commands) use self::fetch::fetch;
 use self::report::Report;
-use self::rights::{Right, Scope};
+use self::rights::Right;
+pub(in crate::commands) use self::rights::Scope;
 use crate::cli::{self, Target};
 use crate::document;
 use crate::error::{Failure, Result};

@@ -32,7 +32,7 @@ const KINDS: [(&str, &str, &str, &str, &str); 12] = [
     ("tributary.dev", "v1alpha1", "FluxSetup", "fluxsetups", ""),
     ("tributary.dev", "v1alpha1", "FluxJob", "fluxjobs", ""),
     ("batch", "v1", "Job", "jobs", "app.kubernetes.io/managed-by=tributary"),
-    ("", "v1", "Pod", "pods", "app=flux-operator"),
+    ("", "v1", "Pod", "pods", "app.kubernetes.io/managed-by=tributary"),
     ("", "v1", "Service", "services", "app.kubernetes.io/managed-by=tributary"),
     ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "endpointslice.kubernetes.io/managed-by=tributary"),
     ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "app.kubernetes.io/managed-by=tributary"),
