@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -33,6 +34,27 @@ async fn ready(world: &mut World, network: &str) -> Result<usize, String> {
 fn is_kept_for(world: &World, peer: usize) -> bool {
     let status = status(world);
     status.phase == BurstPhase::Lost && status.peer.as_deref() == Some(NAMES[peer])
+}
+
+/// The danger: an agent whose identity cannot be used starts again, and nobody ends what its peers have there.
+#[test]
+fn a_provider_without_a_usable_identity_ends_bursts_with_their_lease() {
+    in_world(2, SHORT, async |world| {
+        bursts(world, Some("west")).await?;
+        let server = world.clusters[1].server.clone();
+        let good = server.get::<Secret>(SYSTEM, "tributary-identity").unwrap();
+        let mut spoilt = good.clone();
+        // As somebody else's whose renewal has failed.
+        (spoilt.metadata.labels, spoilt.data) = (None, None);
+        server.put(&spoilt).unwrap();
+        world.kill(1, 0);
+        world.start(1, 0);
+        world.until("it ends with its lease", secs(120), |world| pods(world, 1) == 0).await?;
+        let peer = server.get::<ClusterPeer>(SYSTEM, "east").and_then(|peer| peer.status).unwrap_or_default();
+        assert!(!peer.connected, "{peer:?}");
+        server.put(&good).unwrap();
+        is_ready(world).await
+    });
 }
 
 /// The danger: the pods of a peer that is lost still reach the lead broker, and another peer runs their ranks.

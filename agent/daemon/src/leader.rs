@@ -202,6 +202,11 @@ impl Leader {
     }
 }
 
+fn unopened(error: &anyhow::Error) {
+    let error = format!("{error:#}");
+    tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started: no peer is reached");
+}
+
 /// The intervals of the sessions with peers.
 fn timers(config: &Config) -> anyhow::Result<Timers> {
     Timers::liveness(config.liveness.heartbeat(), config.liveness.suspect(), config.grace())
@@ -221,15 +226,39 @@ impl Federation {
             tracing::info!("federation.identity is off: this agent peers with nobody");
             return self.bursting.clone().run(None, handover, stop).await;
         }
-        while !stop.is_cancelled() {
-            let Err(error) = self.peer(epoch, &handover, &stop).await else { return };
-            let error = format!("{error:#}");
-            tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started");
-            tokio::select! {
-                () = tokio::time::sleep(RETRY) => {}
-                () = stop.cancelled() => {}
-            }
+        let mut opened = self.open(&stop).await;
+        if let Err(error) = &opened {
+            unopened(error);
+            // Leases count meanwhile, and what this agent knows of its peers is not what it knew before.
+            let alone = stop.child_token();
+            let opening = async {
+                while opened.is_err() {
+                    tokio::select! {
+                        () = tokio::time::sleep(RETRY) => {}
+                        () = stop.cancelled() => break,
+                    }
+                    opened = self.open(&stop).await.inspect_err(unopened);
+                }
+                alone.cancel();
+            };
+            tokio::join!(opening, self.bursting.clone().run(None, handover.clone(), alone.clone()));
         }
+        if let Ok(Some((source, timers, transport))) = opened {
+            self.serve(source, timers, transport, epoch, handover, stop).await;
+        }
+    }
+
+    /// The identity, and the UDP port. `None`: this term is over.
+    async fn open(&self, stop: &CancellationToken) -> anyhow::Result<Option<(Source, Timers, Arc<dyn Transport>)>> {
+        let Parts { clients, clock, .. } = &self.parts;
+        // An API server that does not answer must not hold up the end of a term.
+        let source = tokio::select! {
+            source = Source::open(&self.config, clients, clock) => source?.context("no identity is configured")?,
+            () = stop.cancelled() => return Ok(None),
+        };
+        let timers = timers(&self.config)?;
+        let transport = self.listen(&source, &timers, stop).await?;
+        Ok(transport.map(|transport| (source, timers, transport)))
     }
 
     /// Binds the UDP port, which the term before may give up in this moment. `None`: this term is over.
@@ -254,22 +283,23 @@ impl Federation {
         }
     }
 
-    async fn peer(&self, epoch: Epoch, handover: &Handover, stop: &CancellationToken) -> anyhow::Result<()> {
+    async fn serve(
+        &self,
+        source: Source,
+        timers: Timers,
+        transport: Arc<dyn Transport>,
+        epoch: Epoch,
+        handover: Handover,
+        stop: CancellationToken,
+    ) {
         let Parts { clients, clock, mesh, local, cluster_uid, .. } = &self.parts;
         let cluster = &self.config.cluster;
-        // An API server that does not answer must not hold up the end of a term.
-        let source = tokio::select! {
-            source = Source::open(&self.config, clients, clock) => source?.context("no identity is configured")?,
-            () = stop.cancelled() => return Ok(()),
-        };
         self.parts.identity.is(source.store.clone());
-        let timers = timers(&self.config)?;
         // Whoever dials from now on finds this agent.
         tokio::select! {
             () = self.federation_service.open() => {}
-            () = stop.cancelled() => return Ok(()),
+            () = stop.cancelled() => return,
         }
-        let Some(transport) = self.listen(&source, &timers, stop).await? else { return Ok(()) };
         let (_epoch, epoch) = watch::channel(Some(epoch));
         let config = MeshConfig {
             name: PeerName::from(cluster.name.as_str()),
@@ -342,7 +372,7 @@ impl Federation {
         };
         mesh.send_replace(Some(handle.clone()));
         tokio::select! {
-            () = self.bursting.clone().run(Some(handle.clone()), handover.clone(), stop.clone()) => {}
+            () = self.bursting.clone().run(Some(handle.clone()), handover, stop) => {}
             () = async {
                 let kept = source.renew(agreed, clock.clone());
                 let federation_service = self.federation_service.keep(&reaches);
@@ -353,7 +383,6 @@ impl Federation {
         mesh.send_replace(None);
         // Peers are told before the Lease is given up.
         tokio::join!(handle.ended(), tokio::time::timeout(CLOSE, self.federation_service.close())).0;
-        Ok(())
     }
 }
 
