@@ -101,6 +101,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     .await;
     assert_eq!(provider.hosted().get("first-burst-0").await.unwrap().uid(), hosted, "the burst was made anew");
 
+    no_burst_is_left_out_of_sight(&sandbox);
     whatever_else_an_agent_does(&sandbox, &root, &provider).await;
 
     for one in [&mut east, &mut west] {
@@ -114,6 +115,22 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     superfluous(&east.client, &used).await;
     crate::release::is_upgraded_and_uninstalled(&east.client, &sandbox.kubeconfig()).await;
     crate::release::other_pages(&east.client, &west.client, &sandbox.kubeconfig()).await;
+}
+
+/// The danger: the provider watches another namespace from now on, and tells the root that nothing is left of its burst.
+fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
+    let upgrade = |namespaces: &str| {
+        let set = format!("watchNamespaces={namespaces}");
+        let words = "upgrade tributary charts/tributary --kube-context west --namespace tributary-system --reuse-values \
+                     --dry-run=server --set";
+        let arguments: Vec<&str> = words.split_whitespace().chain([set.as_str()]).collect();
+        let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (goes, why) = upgrade("{research}");
+    assert!(!goes && why.contains("would leave out default, where burst first-burst-0 of peer east is"), "{why}");
+    let (goes, why) = upgrade("{research,default}");
+    assert!(goes, "{why}");
 }
 
 pub(crate) fn after<'a>(words: &[&'a str], option: &str) -> &'a str {

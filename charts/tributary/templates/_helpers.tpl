@@ -82,6 +82,25 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{- /* An agent that does not see a burst any more would tell its root that nothing is left, while its brokers run on. Only an
+upgrade by helm itself can look. */}}
+{{- define "tributary.checkNamespaces" -}}
+{{- $before := lookup "v1" "ConfigMap" .Release.Namespace (include "tributary.fullname" .) -}}
+{{- if and $before .Values.watchNamespaces -}}
+{{- $watched := append .Values.watchNamespaces .Release.Namespace -}}
+{{- $were := regexFind "watch_namespaces = \\[.*\\]" (index $before.data "tributary.toml" | default "") | trimPrefix "watch_namespaces = " -}}
+{{- range $namespace := $were | default "[\"\"]" | fromJsonArray -}}
+{{- if not (has $namespace $watched) -}}
+{{- range (lookup "tributary.dev/v1alpha1" "HostedBurst" $namespace "").items -}}
+{{- if not (has .metadata.namespace $watched) -}}
+{{- fail (printf "watchNamespaces would leave out %s, where burst %s of peer %s is: drain the peer first (agentctl peer drain %s), and resume it afterwards" .metadata.namespace .metadata.name .spec.peer .spec.peer) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- /* What no schema can say. The agent and the API server would refuse these, too, but after the release is installed. */}}
 {{- define "tributary.check" -}}
 {{- $_ := required "cluster.name is required: the name of this cluster in the federation, e.g. --set cluster.name=east" .Values.cluster.name -}}
@@ -95,6 +114,7 @@ annotations:
 {{- if and .Values.volumes.classes .Values.watchNamespaces -}}
 {{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
 {{- end -}}
+{{- include "tributary.checkNamespaces" . -}}
 {{- if .Values.federation.enabled -}}
 {{- include "tributary.checkFederation" .Values.federation -}}
 {{- end -}}
