@@ -183,6 +183,8 @@ pub mod reason {
     pub const UNREADABLE: &str = "Unreadable";
     /// Some of the pods that are wanted are not ready, and the others run.
     pub const NOT_ALL_READY: &str = "NotAllReady";
+    /// Kubernetes does not make all pods of the Job: a ResourceQuota, a LimitRange or a policy refuses them.
+    pub const PODS_NOT_MADE: &str = "PodsNotMade";
 
     /// It waits for room in the FluxSetup of its namespace.
     pub const QUEUED: &str = "Queued";

@@ -217,6 +217,12 @@ pub enum Then {
     DeleteJob,
 }
 
+/// The command that shows what the command of a MiniCluster wrote: `job/NAME` may be any of its pods.
+fn logs(namespace: &str, name: &str) -> String {
+    let lead = format!("job-name={name},batch.kubernetes.io/job-completion-index=0");
+    format!("kubectl logs --namespace {namespace} --selector {lead} --container {name} --tail=-1")
+}
+
 /// Whether a MiniCluster is that of a FluxJob: of its name, and controlled by it.
 pub fn is_of(mini_cluster: &MiniCluster, job: &FluxJob) -> bool {
     mini_cluster.metadata.name == job.metadata.name
@@ -475,10 +481,7 @@ impl Draft<'_> {
 
     fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>) {
         let name = mini_cluster.name_any();
-        self.status.logs = format!(
-            "kubectl logs --namespace {} job/{name} --container {name}",
-            mini_cluster.namespace().unwrap_or_default()
-        );
+        self.status.logs = logs(&mini_cluster.namespace().unwrap_or_default(), &name);
         self.status.mini_cluster = Some(name);
         let said = mini_cluster.status.as_ref();
         // Who makes a MiniCluster in the name of a FluxJob that waits has not made room for it: that one stands in line.
@@ -745,7 +748,8 @@ mod tests {
         assert_eq!(go(None, wait(), 70).1, Then::DeleteJob);
         let status = job.status.unwrap();
         assert_eq!((status.result, status.exit_code), (Some(JobResult::Failed), Some(3)));
-        assert_eq!(status.logs, "kubectl logs --namespace hpc job/lammps --container lammps");
+        assert_eq!(status.logs, logs("hpc", "lammps"));
+        insta::assert_snapshot!(status.logs, @"kubectl logs --namespace hpc --selector job-name=lammps,batch.kubernetes.io/job-completion-index=0 --container lammps --tail=-1");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::exposure::PeerUids;
 use super::in_place::JobSettings;
 use super::lead::{self, LeadFacts};
 use super::status::JobFacts;
-use super::view::{ConfigMapView, FilesView, JobView, LeadPodView, PodView};
+use super::view::{ConfigMapView, FilesView, JobStatusView, JobView, LeadPodView, PodView};
 
 /// The caches of the MiniCluster controller.
 #[derive(Clone)]
@@ -294,7 +294,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         started: job.status.start_time.as_ref().map(|Time(started)| *started),
         ready: job.status.ready.unwrap_or(0),
         succeeded: job.status.succeeded.unwrap_or(0),
-        active: job.status.active.unwrap_or(0),
+        unmade: unmade(job),
         outcome: outcome(job),
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
@@ -319,6 +319,16 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
             JobState::Ours { facts, boot_digest, files_digest, settings }
         }
     }
+}
+
+/// How many pods nobody has made. After one has failed, Kubernetes takes its time by itself.
+fn unmade(job: &JobView) -> i32 {
+    let JobStatusView { active, succeeded, failed, terminating, .. } = &job.status;
+    if failed.unwrap_or(0) > 0 {
+        return 0;
+    }
+    let made: i32 = [active, succeeded, terminating].into_iter().flatten().sum();
+    (job.spec.parallelism.unwrap_or(1) - made).max(0)
 }
 
 /// `SuccessCriteriaMet` and `FailureTarget` come before the last pod has ended: the outcome is certain then.

@@ -1,5 +1,7 @@
 //! The status of a MiniCluster, as a function of what is known.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
@@ -94,8 +96,8 @@ pub struct JobFacts {
     pub ready: i32,
     /// Pods that have completed.
     pub succeeded: i32,
-    /// Pods that exist and have not ended.
-    pub active: i32,
+    /// Pods that are wanted, and were never made.
+    pub unmade: i32,
     /// How it ended.
     pub outcome: Option<JobOutcome>,
     /// Digest of the frozen rank map.
@@ -104,6 +106,18 @@ pub struct JobFacts {
     pub credential_digest: Option<String>,
     /// The value of the annotation `tributary.dev/restart` that it was made with.
     pub restart: Option<String>,
+}
+
+/// How long Kubernetes may take to make the pods of a Job. When it may make none, nothing but an event of the Job says so.
+const PODS_MADE_WITHIN: Duration = Duration::from_secs(30);
+
+impl JobFacts {
+    /// Until the pods that nobody has made are told; `None`: there are none.
+    pub(crate) fn unmade_in(&self, now: Timestamp) -> Option<Duration> {
+        let started = self.started.filter(|_| self.unmade > 0 && !self.suspended && self.outcome.is_none())?;
+        let passed = Duration::try_from(now.duration_since(started)).unwrap_or_default();
+        Some(PODS_MADE_WITHIN.saturating_sub(passed))
+    }
 }
 
 /// The status that these facts make, as of `now`.
@@ -134,7 +148,7 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         (Some(map), _) => own_ranks(map, facts.mini_cluster),
         (None, _) => spec.max_size(),
     };
-    let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref());
+    let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref(), now);
     let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
     statements.extend(summary::statements(facts.bursts));
     statements.extend(exposure::statement(
@@ -292,9 +306,15 @@ fn statements(
     bursts: &[BurstStatus],
     ending: Option<&Ending>,
     restart: Option<&(&'static str, String)>,
+    now: Timestamp,
 ) -> Vec<Statement> {
-    let mut statements =
-        vec![valid(facts), supported(facts), ready(facts, phase, ending), finished(ending), restart_required(facts)];
+    let mut statements = vec![
+        valid(facts),
+        supported(facts),
+        ready(facts, phase, ending, now),
+        finished(ending),
+        restart_required(facts),
+    ];
     if let Some((reason, sentence)) = restart {
         statements.push(Statement::holds(condition::INSTANCE_RESTARTED, *reason, sentence.clone()));
     }
@@ -381,7 +401,7 @@ fn supported(facts: &Facts<'_>) -> Statement {
     Statement::fails(condition::SPEC_SUPPORTED, "FieldsWithoutEffect", message)
 }
 
-fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement {
+fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestamp) -> Statement {
     let fails = |reason: &str, message: String| Statement::fails(condition::READY, reason, message);
     let Some(job) = &facts.job else {
         return match (facts.problems.first(), &facts.waiting) {
@@ -414,6 +434,16 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>) -> Statement 
             Statement::holds(condition::READY, condition::RESTART_REQUIRED, sentence)
         }
         Phase::Suspended => fails("Suspended", "the Job is suspended".into()),
+        _ if job.unmade_in(now).is_some_and(|left| left.is_zero()) => {
+            let sentence = format!(
+                "Kubernetes has not made {} of the {} pods of this cluster; why: `kubectl describe job {} --namespace {}`",
+                job.unmade,
+                job.parallelism,
+                facts.mini_cluster.name_any(),
+                facts.mini_cluster.namespace().unwrap_or_default()
+            );
+            fails(reason::PODS_NOT_MADE, sentence)
+        }
         _ => fails("Starting", format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism)),
     }
 }

@@ -61,7 +61,9 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
         Action::Nothing | Action::Later | Action::RemoveVolumes | Action::CleanUp => decision,
     };
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
-    decision.and_again(expiry).and_again(deadline)
+    // What is told of them then is told once, and changes when pods are made.
+    let unmade = view.known.job.facts().and_then(|job| job.unmade_in(view.now.wall)).filter(|left| !left.is_zero());
+    decision.and_again(expiry).and_again(deadline).and_again(unmade)
 }
 
 /// A new instance, as soon as nothing is in its way.

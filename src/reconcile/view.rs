@@ -52,6 +52,10 @@ pub(crate) struct JobStatusView {
     pub ready: Option<i32>,
     /// Pods that have completed.
     pub succeeded: Option<i32>,
+    /// Pods that have failed: the next ones are made later each time.
+    pub failed: Option<i32>,
+    /// Pods that have not ended yet, and whose place is taken then.
+    pub terminating: Option<i32>,
     /// When it was made, or resumed; `None`: it is suspended, or was not seen yet.
     pub start_time: Option<Time>,
     /// How it ended.

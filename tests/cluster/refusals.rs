@@ -128,6 +128,19 @@ async fn refused(place: &Place, name: &str, phase: Phase, words: &[&str]) {
     .await;
 }
 
+/// The Job is taken; its pods are not, since none of their containers requests anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_quota_refuses_are_told() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "unmade").await;
+    quota(&east, json!({"requests.cpu": "64"})).await;
+    east.create("bare", interactive(2)).await;
+    let message = east.condition("bare", condition::READY, "False", "PodsNotMade").await;
+    assert!(message.contains("2 of the 2 pods") && message.contains("kubectl describe job bare"), "{message}");
+    no_quota(&east).await;
+    east.running("bare").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_api_server_refuses_is_told_and_runs_once_it_does_not() {
     let federation = together().await;

@@ -12,7 +12,7 @@ use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::conditions::Statement;
 
-use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then};
+use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then, logs};
 use crate::overflow::{self, Start};
 
 impl Draft<'_> {
@@ -44,8 +44,7 @@ impl Draft<'_> {
         let peer = said.peer.as_deref().unwrap_or("no peer yet");
         if !run.namespace.is_empty() && !run.mini_cluster.is_empty() {
             let BurstRun { namespace, mini_cluster: name, .. } = &run;
-            self.status.logs =
-                format!("kubectl logs --namespace {namespace} job/{name} --container {name} # in cluster {peer}");
+            self.status.logs = format!("{} # in cluster {peer}", logs(namespace, name));
         }
         if run.started {
             self.status.started.get_or_insert(Time(self.now));

@@ -142,6 +142,30 @@ fn an_instance_runs_on_without_some_brokers_as_long_as_its_lead_does() {
     }
 }
 
+/// The danger: a ResourceQuota refuses each pod of the Job, and the MiniCluster starts for ever.
+#[test]
+fn pods_that_are_not_made_are_told_after_a_while() {
+    let mut object = object(4);
+    object.metadata.namespace = Some("sea".into());
+    let started = |seconds: i64| Some(now() - jiff::SignedDuration::from_secs(seconds));
+    let told = |job: JobFacts| {
+        let status = compute(&facts(&object, Some(job)), now());
+        let ready = conditions::find(&status.conditions, condition::READY).unwrap();
+        (ready.reason.clone(), ready.message.clone())
+    };
+    let (reason, message) = told(JobFacts { unmade: 3, started: started(30), ..job(1) });
+    assert_eq!(reason, reason::PODS_NOT_MADE);
+    insta::assert_snapshot!(message, @"Kubernetes has not made 3 of the 4 pods of this cluster; why: `kubectl describe job tide --namespace sea`");
+    for job in [
+        JobFacts { unmade: 3, started: started(29), ..job(1) },
+        JobFacts { started: started(300), ..job(1) },
+        JobFacts { unmade: 4, started: None, ..job(0) },
+        JobFacts { unmade: 4, started: started(300), suspended: true, ..job(0) },
+    ] {
+        assert_ne!(told(job.clone()).0, reason::PODS_NOT_MADE, "{job:?}");
+    }
+}
+
 #[test]
 fn a_peer_that_there_is_not_is_told_before_there_are_bursts() {
     let mut object = object(4);

@@ -99,7 +99,9 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
         (up.phase, up.message.as_str(), up.peer.as_deref()),
         (JobPhase::Running, "its instance is up on north", Some("north"))
     );
-    assert_eq!(up.logs, "kubectl logs --namespace guests job/there-1f --container there-1f # in cluster north");
+    let lead = "job-name=there-1f,batch.kubernetes.io/job-completion-index=0";
+    let command = "kubectl logs --namespace guests --selector";
+    assert_eq!(up.logs, format!("{command} {lead} --container there-1f --tail=-1 # in cluster north"));
     world.burst("there", run(json!({"succeeded": false, "exitCode": 7, "message": "exit code 7"})));
     world.round();
     let over = world.of("there");

@@ -326,7 +326,8 @@ fn ended(found: &Found) -> Verdict {
     let hint = match finished.reason.as_str() {
         "DeadlineExceeded" => format!("raise deadlineSeconds{again}"),
         _ => format!(
-            "what the command said: `kubectl logs job/{name} --namespace {namespace}` (the lead was {lead}){again}"
+            "what the command said: `kubectl logs --selector job-name={name},batch.kubernetes.io/job-completion-index=0 \
+             --tail=-1 --namespace {namespace}` (the lead was {lead}){again}"
         ),
     };
     Verdict::unmet(finished.reason, finished.message, hint)
@@ -370,7 +371,9 @@ fn nodes_provisioned(found: &Found) -> Verdict {
 /// What the agent itself waits for.
 fn prerequisites(found: &Found) -> Verdict {
     let Some(ready) = said(found, READY).filter(|said| said.status == "False") else { return Verdict::Skip };
-    if ["Pending", "Starting", "Suspended", reason::NOT_ALL_READY].contains(&ready.reason.as_str()) {
+    if ["Pending", "Starting", "Suspended", reason::NOT_ALL_READY, reason::PODS_NOT_MADE]
+        .contains(&ready.reason.as_str())
+    {
         return Verdict::Skip;
     }
     if ready.reason == "Restarting" {
