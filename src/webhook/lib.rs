@@ -329,4 +329,31 @@ mod tests {
         let failure = super::review(review.as_bytes()).unwrap().failure;
         assert_eq!(failure, None);
     }
+
+    #[test]
+    fn what_is_no_metadata_is_refused() {
+        let text = json!("x");
+        for (metadata, field) in [
+            (text.clone(), "metadata"),
+            (json!([{}]), "metadata"),
+            (json!(1), "metadata"),
+            (json!(false), "metadata"),
+            (json!({"annotations": text}), "metadata.annotations"),
+            (json!({"annotations": [1]}), "metadata.annotations"),
+        ] {
+            for version in ["v1alpha1", "v1alpha2"] {
+                let mut object = lake("v1alpha2");
+                object["apiVersion"] = json!(format!("flux-framework.org/{version}"));
+                object["metadata"] = metadata.clone();
+                // Only one of them can say this.
+                object["spec"] = json!({"containers": [], "launcher": true, "podLabels": {"a": "b"}});
+                let mut asked = asked(json!([object]));
+                let other = if version == "v1alpha1" { "v1alpha2" } else { "v1alpha1" };
+                asked["request"]["desiredAPIVersion"] = json!(format!("flux-framework.org/{other}"));
+                let told = &review(asked).unwrap()["response"]["result"];
+                let message = told["message"].as_str().unwrap_or_default();
+                assert!(message.ends_with(&format!("{field} is no object")), "{metadata} {version}: {told}");
+            }
+        }
+    }
 }

@@ -43,6 +43,12 @@ pub enum ConvertError {
         /// The `apiVersion`.
         version: String,
     },
+    /// No API server has it: what is converted could not be said in it.
+    #[error("{field} is no object")]
+    Metadata {
+        /// What is no object.
+        field: &'static str,
+    },
     /// What v1alpha1 cannot say of it is not here, and would be lost.
     #[error("what v1alpha1 cannot say of this MiniCluster is too large to be edited as v1alpha1: use v1alpha2")]
     TooLarge,
@@ -84,6 +90,7 @@ pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
         (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
         _ => return Err(ConvertError::Version { version: from }),
     };
+    check_metadata(object)?;
     if to == V1ALPHA2 && annotation(object, KEPT_V1ALPHA2) == Some(TOO_LARGE) {
         return Err(ConvertError::TooLarge);
     }
@@ -93,6 +100,16 @@ pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
         converted["spec"] = way.convert(spec, &mut converted["metadata"]);
     }
     Ok(converted)
+}
+
+/// Whether annotations can be written into it.
+fn check_metadata(object: &Value) -> Result<(), ConvertError> {
+    for (field, pointer) in [("metadata", "/metadata"), ("metadata.annotations", "/metadata/annotations")] {
+        if object.pointer(pointer).is_some_and(|section| !section.is_null() && !section.is_object()) {
+            return Err(ConvertError::Metadata { field });
+        }
+    }
+    Ok(())
 }
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {

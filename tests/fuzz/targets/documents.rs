@@ -227,6 +227,10 @@ const REVIEWED: Fields = &[
         &["{}", "null", "{\"apiVersion\":\"flux-framework.org/v1alpha1\",\"kind\":\"MiniCluster\",\"spec\":{}}"],
     ),
     ("/request/objects", &["[]", "null"]),
+    (
+        "/request/objects/0/metadata",
+        &["\"x\"", "[{}]", "1", "null", "{\"annotations\":\"x\"}", "{\"annotations\":null}"],
+    ),
 ];
 
 fn good_review() -> Value {
