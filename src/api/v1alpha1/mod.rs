@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::container::{Commands, Container, ContainerVolume};
-pub use self::convert::{KEPT, V1ALPHA1, V1ALPHA2, convert};
+pub use self::convert::{KEPT, V1ALPHA1, V1ALPHA2, convert, convert_where, without_spec};
 pub(crate) use self::flux::FluxSpec;
 pub use self::flux::{BurstedCluster, Bursting};
 pub use self::guard::guard;
