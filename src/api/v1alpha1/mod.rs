@@ -136,7 +136,7 @@ pub struct MiniClusterSpec {
     #[schemars(extend("default" = 1))]
     pub tasks: Option<i32>,
 
-    /// Longest run time in seconds; about a year, if not written.
+    /// Longest run time in seconds; about a year, if not written. 0 is no limit, and so is more than 9223372036 (292 years).
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = DEFAULT_DEADLINE_SECONDS))]
     pub deadline_seconds: Option<i64>,
