@@ -19,6 +19,7 @@ use tributary_api::schema::unknown_fields;
 use tributary_api::{labels, names};
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
+use tributary_cluster::error::is_of_quota;
 
 use self::end::{End, FINISHED, standing};
 use super::claims::{Claim, Claims};
@@ -491,6 +492,11 @@ impl Draft<'_> {
             self.status.peer.clone_from(&split.peer);
         }
         let started = self.status.phase >= JobPhase::Running;
+        let ready = said.and_then(|said| conditions::find(&said.conditions, labels::condition::READY));
+        let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+        // Somebody else holds what it needs, and it is tried again.
+        let waits_for_quota = is_of_quota(&why);
+        let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
                 let said = said.cloned().unwrap_or_default();
@@ -501,11 +507,7 @@ impl Draft<'_> {
                 self.finish(end, message);
                 self.tidy(Some(mini_cluster), None);
             }
-            // Nothing of it ever ran.
-            Some(Phase::Refused) if !started && said.is_some_and(|said| said.incarnation.is_none()) => {
-                let conditions = said.map(|said| said.conditions.as_slice()).unwrap_or_default();
-                let why = conditions::find(conditions, labels::condition::READY);
-                let why = why.map(|ready| ready.message.clone()).unwrap_or_default();
+            Some(Phase::Refused) if never_ran && !waits_for_quota => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
@@ -525,6 +527,9 @@ impl Draft<'_> {
             other => {
                 self.status.phase = JobPhase::Ready;
                 self.status.message = match other {
+                    Some(Phase::Refused) if waits_for_quota => {
+                        format!("its MiniCluster waits for room in a ResourceQuota: {why}")
+                    }
                     Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
                     _ => "its brokers start".into(),
@@ -827,6 +832,32 @@ mod tests {
         }
         let gone = next(&job, None, Word::Starts(Start::Here), at(9)).status;
         assert_eq!(condition(&gone, FINISHED), ("True", "Refused"), "that stands");
+    }
+
+    /// The danger: a user's jobs end for good while another's hold the quota of their namespace.
+    #[test]
+    fn a_job_whose_mini_cluster_has_no_room_in_a_resource_quota_keeps_its_place() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        let mut found = in_phase(&job, Phase::Refused);
+        let why = "failed to create Service hpc/lammps: services \"lammps\" is forbidden: exceeded quota: team";
+        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        for second in 1..3 {
+            let step = next(&job, Some(&found), Word::Starts(Start::Here), at(second));
+            assert_eq!((step.then, step.status.phase), (Then::Nothing, JobPhase::Ready));
+            assert_eq!(step.status.message, format!("its MiniCluster waits for room in a ResourceQuota: {why}"));
+            assert_eq!(condition(&step.status, FINISHED), ("False", "NotFinished"));
+            assert!(is_admitted(&FluxJob { status: Some(step.status.clone()), ..job.clone() }, false));
+            job.status = Some(step.status);
+        }
+        job.spec.suspend = true;
+        let step = next(&job, Some(&found), Word::Starts(Start::Here), at(3));
+        assert_eq!(step.status.recalled.as_deref(), Some(SUSPENDED), "who does not want to wait takes it back");
+        job.spec.suspend = false;
+        let running = next(&job, Some(&in_phase(&job, Phase::Running)), Word::Starts(Start::Here), at(4)).status;
+        assert_eq!((running.phase, running.message.as_str()), (JobPhase::Running, "its instance is up"));
     }
 
     #[test]
