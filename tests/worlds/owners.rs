@@ -348,11 +348,11 @@ fn boot_files_that_somebody_edited_hold_up_their_own_mini_cluster_alone() {
                 let status = world.clusters[0].server.get::<MiniCluster>(USERS, name).and_then(|found| found.status);
                 status.unwrap_or_default().phase
             };
-            let runs = |name: &'static str| move |world: &World| phase(world, name) == Phase::Running;
+            let runs = |name: &'static str| move |world: &World| phase(world, name) == Some(Phase::Running);
             world.apply(0, "lake", 2, json!([]), "NodePort");
             world.until("lake runs", secs(60), runs("lake")).await?;
-            let [files, rank_map, template] = [Default::default(), String::new(), String::new()];
-            let boot = Boot { revision: 4, files, rank_map, template, spec: spec.clone() };
+            let (rank_map, template) = Default::default();
+            let boot = Boot { revision: 4, files: Default::default(), rank_map, template, spec: spec.clone() };
             let digest = if fits { boot.digest() } else { "x".to_owned() };
             let edited = json!({labels::BOOT: boot.encode(), labels::BOOT_DIGEST: digest});
             let server = world.clusters[0].server.clone();
