@@ -48,7 +48,7 @@ pub struct FluxJobSpec {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
     /// The command line: it is run as one Flux job over all brokers. Else that of the container that runs Flux in
-    /// `miniCluster`.
+    /// `miniCluster`, or its `commands.script`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub command: String,
     /// Brokers, one per pod.

@@ -48,6 +48,13 @@ pub enum Cause {
     Answer(#[source] serde_json::Error),
 }
 
+/// Whether an API server says so, in these words or among them, when there is no room in a ResourceQuota.
+///
+/// Source: kubernetes `apiserver/pkg/admission/plugin/resourcequota`.
+pub fn is_of_quota(words: &str) -> bool {
+    words.contains("exceeded quota")
+}
+
 /// An object that cannot be made because its name is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -133,6 +140,11 @@ impl Cause {
     /// We have no right to it, or are not known.
     pub fn is_denied(&self) -> bool {
         self.is(401) || self.is(403)
+    }
+
+    /// There is no room for it in a ResourceQuota.
+    pub fn is_quota(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if is_of_quota(message))
     }
 
     /// Why a request failed that is among the causes of `error`.

@@ -30,10 +30,12 @@ use tributary_cluster::engine::{self, Controller, Observed, nothing};
 use tributary_cluster::error::chain;
 use tributary_cluster::events::{Events, Notice};
 use tributary_cluster::fence::Fence;
+use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::work::Worked;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
+use tributary_render::quantity::milli;
 
 use super::admission::{Admission, Look};
 use super::claims::Claims;
@@ -43,6 +45,7 @@ use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
+use super::quota_waits::QuotaWaits;
 use super::reservations;
 use super::round::{Round, View, round};
 
@@ -89,6 +92,9 @@ pub struct Queueing {
     nodes: Nodes,
     peers: Peers,
     sender: Sender,
+    /// FluxJobs for which a ResourceQuota has no room, and who tells that there may be some.
+    quota_waits: Mutex<QuotaWaits>,
+    quotas: QuotaWatch<ObjectKey>,
     _subscriptions: Vec<Subscription>,
 }
 
@@ -163,6 +169,8 @@ impl Queueing {
             nodes,
             peers,
             sender,
+            quota_waits: Mutex::default(),
+            quotas: QuotaWatch::new(clients.reader.clone(), milli),
             _subscriptions: subscriptions,
         };
         (Arc::new(queueing), vec![watch_setups.boxed(), watch_classes.boxed(), watch_jobs.boxed()])
@@ -180,6 +188,7 @@ impl Queueing {
 
     /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
     pub fn begin(&self) {
+        *self.quota_waits.lock() = QuotaWaits::default();
         self.admission.begin();
         self.guests.begin();
     }
@@ -230,9 +239,15 @@ impl Queueing {
                 all.collect::<BTreeSet<String>>().into_iter().for_each(|namespace| rounds.mark(namespace));
             }
         };
+        let this = self.clone();
+        let quotas = this.quotas.run(|key| {
+            this.quota_waits.lock().try_again(&key);
+            this.rounds.mark(key.namespace.unwrap_or_default());
+        });
         tokio::select! {
             () = engine::run(self, stop) => {}
             () = unreadable => {}
+            () = quotas => {}
         }
     }
 
@@ -268,11 +283,17 @@ impl Queueing {
 
     /// Carries a step out; or says when to try again.
     async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<Option<Duration>, RequestError> {
-        let JobStep { status, then, without, .. } = step;
+        let JobStep { mut status, then, without, .. } = step;
         for missing in without {
             if self.exists(&job, missing).await? {
                 return Ok(Some(LOOK_FOR_IT_AGAIN));
             }
+        }
+        let makes = matches!(then, Then::Create(_) | Then::Send(_));
+        let waits = || self.quota_waits.lock().stands(&ObjectKey::of(&*job), job.uid().as_deref(), self.clock.mono());
+        let waits = makes.then(waits).flatten();
+        if let Some((sentence, _)) = &waits {
+            status.message.clone_from(sentence);
         }
         // That it was admitted is on record before anything of it is made: whoever leads next counts it.
         match self.applier.apply_status(&*job, &status).await {
@@ -281,11 +302,14 @@ impl Queueing {
             Err(error) => return Err(error),
         }
         self.tell(&job, &status).await;
+        if let Some((_, left)) = waits.filter(|(_, left)| !left.is_zero()) {
+            return Ok(Some(left));
+        }
         let writer = &self.clients.writer;
         match then {
             Then::Nothing => {}
-            Then::Create(made) => self.make(&job, status, &*made).await?,
-            Then::Send(burst) => self.make(&job, status, &*burst).await?,
+            Then::Create(made) => return self.make(&job, status, &*made).await,
+            Then::Send(burst) => return self.make(&job, status, &*burst).await,
             Then::ReleaseBurst(uid) => self.release(&job, &uid).await?,
             Then::DeleteBurst(uid) => {
                 let key = ObjectKey { namespace: job.namespace(), name: names::sent_burst(&job.name_any()) };
@@ -304,25 +328,46 @@ impl Queueing {
         Ok(None)
     }
 
-    /// Makes what a FluxJob starts as.
-    async fn make<K: Made>(&self, job: &FluxJob, status: FluxJobStatus, made: &K) -> Result<(), RequestError> {
-        let kind = K::kind(&());
-        match self.applier.create_once(made).await {
-            Ok(Once::Created(_)) => Ok(()),
+    /// Makes what a FluxJob starts as; or says when to try again.
+    async fn make<K: Made>(
+        &self,
+        job: &FluxJob,
+        status: FluxJobStatus,
+        made: &K,
+    ) -> Result<Option<Duration>, RequestError> {
+        let (kind, key) = (K::kind(&()), ObjectKey::of(job));
+        let made_it = self.applier.create_once(made).await;
+        if !matches!(&made_it, Err(error) if error.cause().is_quota()) {
+            self.quota_waits.lock().forget(&key);
+        }
+        match made_it {
+            Ok(Once::Created(_)) => Ok(None),
             Ok(Once::Exists) => {
                 // Ours, and the cache is behind; or another's, and the next round says so once the cache shows it.
                 if self.owner_of::<K>(made).await? != job.uid() {
                     let sentence = format!("{kind} {} exists and is another's", made.name_any());
                     self.events.publish(job, Notice::warning("Create", "NameTaken", sentence)).await;
                 }
-                Ok(())
+                Ok(None)
+            }
+            // It keeps its place: others hold what it needs, and do not for ever.
+            Err(error) if error.cause().is_quota() => {
+                self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
+                let message = format!("its {kind} waits for room in a ResourceQuota: {}", chain(&error));
+                let now = self.clock.mono();
+                let (left, is_news) = self.quota_waits.lock().refused(&key, job.uid(), message.clone(), now);
+                if is_news {
+                    self.events.publish(job, Notice::warning("Create", "CannotCreate", message.clone())).await;
+                }
+                self.applier.apply_status(job, &FluxJobStatus { message, ..status }).await?;
+                Ok(Some(left))
             }
             // Asking again would hold its room for ever.
             Err(error) if error.cause().is_invalid() || error.cause().is_denied() => {
                 let status = job::refused(status, &kind, &chain(&error), self.clock.wall());
                 self.applier.apply_status(job, &status).await?;
                 self.tell(job, &status).await;
-                Ok(())
+                Ok(None)
             }
             Err(error) => {
                 let notice = Notice::warning("Create", "CannotCreate", chain(&error));
@@ -476,6 +521,7 @@ impl Controller for Queueing {
     async fn apply(&self, namespace: &String, seen: Namespace, round: Round) -> Result<Outcome, RequestError> {
         self.admission.turn(namespace, &round, seen.now);
         self.admission.retain(&self.alive());
+        self.quota_waits.lock().retain(|key| self.jobs.of(key).is_some());
         let Round { setup, mut jobs, wake, .. } = round;
         let (mut failed, mut wake) = (None, wake);
         // What cannot be read any more stays as it is, and its status says why: nothing is decided on what it was before.

@@ -1,6 +1,7 @@
 //! A FluxJob: the MiniCluster it asks for, and its life. Pure.
 
 mod end;
+mod made;
 mod sent;
 
 use std::sync::Arc;
@@ -8,23 +9,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::{Resource, ResourceExt};
-use serde_json::{Map, Value, json};
-use tributary_api::SPECS;
+use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResult, JobSent};
 use tributary_api::flux_setup::{Overflow, Usage};
-use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
-use tributary_api::schema::unknown_fields;
-use tributary_api::{labels, names};
+use tributary_api::labels;
+use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
+use tributary_cluster::error::is_of_quota;
 
 use self::end::{End, FINISHED, standing};
+pub use self::made::mini_cluster;
 use super::claims::{Claim, Claims};
 use super::evictions;
-use super::gpus;
-use super::limits;
 use super::overflow::{self, Sender, Start};
 use super::requests::Requests;
 
@@ -35,122 +33,6 @@ const ADMITTED: &str = "Admitted";
 
 /// Why one that its user suspended is taken back.
 const SUSPENDED: &str = "it is suspended";
-
-/// Name of a GPU's resource where the FluxJob names none.
-const GPU: &str = "nvidia.com/gpu";
-
-/// The MiniCluster that a FluxJob asks for.
-///
-/// # Errors
-/// The field that is wrong, and why.
-pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, String> {
-    let wanted = &job.spec;
-    names::validate("FluxJob", &job.name_any()).map_err(|error| error.to_string())?;
-    let mut spec = wanted.mini_cluster.clone();
-    let unknown = unknown_fields(&Value::Object(spec.clone()), &SPECS.v1alpha2, "spec.miniCluster");
-    if let Some(field) = unknown.first() {
-        return Err(format!("{field}: a MiniCluster has no such field"));
-    }
-    let mut containers = match spec.remove("containers") {
-        None => Vec::new(),
-        Some(Value::Array(containers)) => containers,
-        Some(_) => return Err("spec.miniCluster.containers is no list".into()),
-    };
-    let runs_flux = |one: &Value| one.get("runFlux").and_then(Value::as_bool).unwrap_or(false);
-    let at = containers.iter().position(runs_flux).unwrap_or(0);
-    if containers.is_empty() {
-        containers.push(json!({}));
-    }
-    let Some(container) = containers[at].as_object_mut() else {
-        return Err(format!("spec.miniCluster.containers[{at}] is no object"));
-    };
-    fill(container, job);
-    for field in ["image", "command"] {
-        if container.get(field).and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
-            return Err(format!("spec.{field} is empty, and spec.miniCluster.containers[{at}] has none either"));
-        }
-    }
-    spec.insert("containers".into(), Value::Array(containers));
-    spec.insert("size".into(), wanted.size.into());
-    if let Some(tasks) = wanted.tasks {
-        spec.insert("tasks".into(), tasks.into());
-    } else if !spec.contains_key("tasks") {
-        // One would run on one broker only.
-        spec.insert("tasks".into(), 0.into());
-    }
-    // What is no number is for whoever reads it to refuse.
-    let is_readable = spec.get("deadlineSeconds").is_none_or(|brought| brought.is_null() || brought.is_i64());
-    if let Some(limit) = limits::of_job(job, longest).filter(|_| is_readable) {
-        spec.insert("deadlineSeconds".into(), limit.into());
-    }
-    let mut spec: MiniClusterSpec =
-        serde_json::from_value(Value::Object(spec)).map_err(|error| format!("spec.miniCluster: {error}"))?;
-    if let Some(manager) = spec.left_to() {
-        return Err(format!(
-            "spec.miniCluster.managedBy: nothing of a FluxJob can be left to {manager}: take the field away"
-        ));
-    }
-    if wanted.priority_class_name.is_some() {
-        spec.pod.priority_class_name.clone_from(&wanted.priority_class_name);
-    }
-    // So they count for as long as there are pods, whatever becomes of this FluxJob's spec.
-    if let Some(resource) = gpu_resource(job).filter(|resource| !gpus::is_gpu(resource)) {
-        spec.pod.annotations.insert(labels::GPU_RESOURCE.to_owned(), resource.to_owned());
-    }
-    let mut made = MiniCluster::new(&job.name_any(), spec);
-    made.metadata.namespace = job.namespace();
-    let user = job.labels().get_key_value(labels::USER).map(|(key, user)| (key.clone(), user.clone()));
-    made.metadata.labels = Some([(labels::FLUX_JOB.to_owned(), job.name_any())].into_iter().chain(user).collect());
-    made.metadata.owner_references = job.controller_owner_ref(&()).map(|owner| vec![owner]);
-    Ok(made)
-}
-
-/// Writes what the FluxJob says itself into the container that runs Flux.
-fn fill(container: &mut Map<String, Value>, job: &FluxJob) {
-    let wanted = &job.spec;
-    container.insert("runFlux".into(), true.into());
-    for (field, text) in [("image", &wanted.image), ("command", &wanted.command)] {
-        if !text.is_empty() {
-            container.insert(field.into(), text.as_str().into());
-        }
-    }
-    if let Some(directory) = &wanted.working_dir {
-        container.insert("workingDir".into(), directory.as_str().into());
-    }
-    let mut below = |key: &str, entries: Vec<(String, Value)>| {
-        if entries.is_empty() {
-            return;
-        }
-        let map = container.entry(key).or_insert_with(|| json!({}));
-        if !map.is_object() {
-            *map = json!({});
-        }
-        if let Some(map) = map.as_object_mut() {
-            map.extend(entries);
-        }
-    };
-    below(
-        "environment",
-        wanted.environment.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect(),
-    );
-    let resources = &wanted.resources;
-    let amount = |name: &str, amount: &Option<tributary_api::minicluster::Amount>| {
-        amount.as_ref().map(|amount| (name.to_owned(), Value::from(amount.to_string())))
-    };
-    let mut amounts: Vec<(String, Value)> =
-        amount("cpu", &resources.cpu).into_iter().chain(amount("memory", &resources.memory)).collect();
-    amounts.extend(gpu_resource(job).map(|resource| (resource.to_owned(), resources.gpus.into())));
-    if !amounts.is_empty() {
-        let amounts = Value::Object(amounts.into_iter().collect());
-        below("resources", vec![("requests".into(), amounts.clone()), ("limits".into(), amounts)]);
-    }
-}
-
-/// The resource that its GPUs are, if it wants any.
-fn gpu_resource(job: &FluxJob) -> Option<&str> {
-    let resources = &job.spec.resources;
-    (resources.gpus > 0).then(|| resources.gpu_resource.as_deref().unwrap_or(GPU))
-}
 
 /// What the queue says of a FluxJob.
 #[derive(Clone, Debug, PartialEq)]
@@ -494,6 +376,11 @@ impl Draft<'_> {
             self.status.peer.clone_from(&split.peer);
         }
         let started = self.status.phase >= JobPhase::Running;
+        let ready = said.and_then(|said| conditions::find(&said.conditions, labels::condition::READY));
+        let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
+        // Somebody else holds what it needs, and it is tried again.
+        let waits_for_quota = is_of_quota(&why);
+        let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
                 let said = said.cloned().unwrap_or_default();
@@ -504,11 +391,7 @@ impl Draft<'_> {
                 self.finish(end, message);
                 self.tidy(Some(mini_cluster), None);
             }
-            // Nothing of it ever ran.
-            Some(Phase::Refused) if !started && said.is_some_and(|said| said.incarnation.is_none()) => {
-                let conditions = said.map(|said| said.conditions.as_slice()).unwrap_or_default();
-                let why = conditions::find(conditions, labels::condition::READY);
-                let why = why.map(|ready| ready.message.clone()).unwrap_or_default();
+            Some(Phase::Refused) if never_ran && !waits_for_quota => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
@@ -528,6 +411,9 @@ impl Draft<'_> {
             other => {
                 self.status.phase = JobPhase::Ready;
                 self.status.message = match other {
+                    Some(Phase::Refused) if waits_for_quota => {
+                        format!("its MiniCluster waits for room in a ResourceQuota: {why}")
+                    }
                     Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
                     _ => "its brokers start".into(),
@@ -602,6 +488,7 @@ impl Draft<'_> {
 mod tests {
     use std::sync::LazyLock;
 
+    use serde_json::{Value, json};
     use tributary_api::flux_job::JobSplit;
     use tributary_api::flux_setup::OverflowPolicy;
     use tributary_api::labels::condition::RUNNING;
@@ -691,8 +578,11 @@ mod tests {
         for (spec, told) in [
             (json!({"command": " "}), "spec.command is empty, and spec.miniCluster.containers[0] has none either"),
             (json!({"miniCluster": {"containers": 1}}), "spec.miniCluster.containers is no list"),
-            (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster: invalid type"),
-            (json!({"timeLimit": "1m", "miniCluster": {"deadlineSeconds": "1h"}}), "spec.miniCluster: invalid type"),
+            (json!({"miniCluster": {"flux": 7}}), "spec.miniCluster.flux: invalid type"),
+            (
+                json!({"timeLimit": "1m", "miniCluster": {"deadlineSeconds": "1h"}}),
+                "spec.miniCluster.deadlineSeconds: invalid type",
+            ),
             (
                 json!({"miniCluster": {"flux": {"optionFlag": "-v"}}}),
                 "spec.miniCluster.flux.optionFlag: a MiniCluster has",
@@ -831,6 +721,32 @@ mod tests {
         }
         let gone = next(&job, None, Word::Starts(Start::Here), at(9)).status;
         assert_eq!(condition(&gone, FINISHED), ("True", "Refused"), "that stands");
+    }
+
+    /// The danger: a user's jobs end for good while another's hold the quota of their namespace.
+    #[test]
+    fn a_job_whose_mini_cluster_has_no_room_in_a_resource_quota_keeps_its_place() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        let mut found = in_phase(&job, Phase::Refused);
+        let why = "failed to create Service hpc/lammps: services \"lammps\" is forbidden: exceeded quota: team";
+        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        for second in 1..3 {
+            let step = next(&job, Some(&found), Word::Starts(Start::Here), at(second));
+            assert_eq!((step.then, step.status.phase), (Then::Nothing, JobPhase::Ready));
+            assert_eq!(step.status.message, format!("its MiniCluster waits for room in a ResourceQuota: {why}"));
+            assert_eq!(condition(&step.status, FINISHED), ("False", "NotFinished"));
+            assert!(is_admitted(&FluxJob { status: Some(step.status.clone()), ..job.clone() }, false));
+            job.status = Some(step.status);
+        }
+        job.spec.suspend = true;
+        let step = next(&job, Some(&found), Word::Starts(Start::Here), at(3));
+        assert_eq!(step.status.recalled.as_deref(), Some(SUSPENDED), "who does not want to wait takes it back");
+        job.spec.suspend = false;
+        let running = next(&job, Some(&in_phase(&job, Phase::Running)), Word::Starts(Start::Here), at(4)).status;
+        assert_eq!((running.phase, running.message.as_str()), (JobPhase::Running, "its instance is up"));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
 //! | [`limits`] | how long runs take at most | no |
 //! | [`priorities`] | PriorityClasses: who goes first | no |
+//! | `quota_waits` | FluxJobs that wait for room in a ResourceQuota | no |
 //! | [`reservations`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `placement_context` | what a round sees of nodes and peers | no |
@@ -49,6 +50,7 @@ pub mod nodes;
 pub mod overflow;
 mod placement_context;
 pub mod priorities;
+mod quota_waits;
 pub mod requests;
 pub(crate) mod reservations;
 pub(crate) mod round;

@@ -3,18 +3,18 @@
 use serde_json::Value;
 use tributary_api::duration::Lasting;
 use tributary_api::flux_job::FluxJob;
-use tributary_api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec};
+use tributary_api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec, within_count};
 
-/// Seconds after which the Job of a MiniCluster is ended; `None`: never, since it says 0.
+/// Seconds after which the Job of a MiniCluster is ended; `None`: never.
 pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Option<i64> {
-    Some(spec.deadline_seconds()).filter(|limit| *limit > 0)
+    spec.deadline()
 }
 
 /// Seconds a FluxJob takes at most: its own limit, else that of the MiniCluster it brings, else the longest its namespace
 /// allows.
 pub fn of_job(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
     let brought = job.spec.mini_cluster.get("deadlineSeconds").and_then(Value::as_i64);
-    job.spec.time_limit.map(|limit| limit.seconds).or(brought.filter(|limit| *limit > 0)).or(longest)
+    job.spec.time_limit.map(|limit| limit.seconds).or(brought.and_then(within_count)).or(longest)
 }
 
 /// By when others may plan on an end: not by the limit that each MiniCluster has that names none, about a year. The API server
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn no_deadline_is_no_limit_and_what_nobody_wrote_is_nothing_to_plan_on() {
-        assert_eq!((deadline(0), deadline(600)), (None, Some(600)));
+        assert_eq!((deadline(0), deadline(600), deadline(i64::MAX)), (None, Some(600), None));
         for unwritten in [deadline(None), deadline(DEFAULT_DEADLINE_SECONDS)] {
             assert_eq!((unwritten, foreseen(unwritten)), (Some(DEFAULT_DEADLINE_SECONDS), None));
         }
@@ -69,6 +69,8 @@ mod tests {
             (json!({"miniCluster": {"deadlineSeconds": 7200}}), Some(3600), Some(7200)),
             (json!({"miniCluster": {"deadlineSeconds": 0}}), Some(3600), Some(3600)),
             (json!({"miniCluster": {"deadlineSeconds": 0}}), None, None),
+            (json!({"miniCluster": {"deadlineSeconds": i64::MAX}}), Some(3600), Some(3600)),
+            (json!({"miniCluster": {"deadlineSeconds": i64::MAX}}), None, None),
             (json!({}), Some(3600), Some(3600)),
             (json!({}), None, None),
         ] {

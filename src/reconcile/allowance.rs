@@ -92,8 +92,7 @@ impl Decision {
         let has_started = known.job.facts().is_some_and(|facts| facts.started.is_some());
         match &mut self.action {
             Action::Create => {
-                let wanted = Some(known.mini_cluster.spec.deadline_seconds()).filter(|wanted| *wanted > 0);
-                self.deadline = allowance.unwrap_or_default().of_new(wanted);
+                self.deadline = allowance.unwrap_or_default().of_new(known.mini_cluster.spec.deadline());
             }
             // Where nobody knows what it should be, it stays.
             Action::Maintain(maintenance) if maintenance.services == Upkeep::All => {

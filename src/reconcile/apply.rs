@@ -214,9 +214,7 @@ impl Writes {
     /// The boot files frozen with the Job, from the API server: caches do not keep them. `None` if there is no Job.
     pub(crate) async fn frozen(&self, key: &ObjectKey) -> Result<Option<Boot>, Error> {
         let Some(job) = self.job(key).await? else { return Ok(None) };
-        let Some(text) = job.annotations().get(labels::BOOT) else { return Ok(None) };
-        let unreadable = |source| Error::Boot { job: key.clone(), source };
-        Boot::decode(text).map(Some).map_err(unreadable)
+        Boot::frozen(job.annotations()).map_err(|source| Error::Boot { job: key.clone(), source })
     }
 
     /// Makes `status` the MiniCluster's, if it says something else than the last one.

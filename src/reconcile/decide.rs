@@ -530,14 +530,20 @@ mod tests {
             exit: Some(Exit { pod: "lake-0-x".into(), code: 137, reason: Some(reason.into()) }),
             ..LeadFacts::default()
         };
-        let limit = |lead: LeadFacts, written: Option<i32>| {
-            let known = with(known(running(JobFacts::default())), |object| object.spec.backoff_limit = written);
+        let limit_of = |lead: LeadFacts, written: Option<i32>, policy: Option<&str>| {
+            let known = with(known(running(JobFacts::default())), |object| {
+                object.spec.backoff_limit = written;
+                object.spec.pod.restart_policy = policy.map(str::to_owned);
+            });
             let decision = decide(&Known { lead, ..known }, &rendered(boot(RENDER_REVISION, "a")), None);
             maintenance(decision).job.backoff_limit
         };
+        let limit = |lead, written| limit_of(lead, written, None);
         assert_eq!(limit(killed("OOMKilled"), None), Some(0), "the next failure, which has happened, ends the Job");
         assert_eq!(limit(killed("OOMKilled"), Some(3)), None, "who writes it wants it run again");
         assert_eq!(limit(killed("Error"), None), None, "its pod was stopped, and is replaced");
+        assert_eq!(limit_of(killed("OOMKilled"), None, Some("Never")), Some(0));
+        assert_eq!(limit_of(killed("OOMKilled"), None, Some("OnFailure")), None, "it is run again in its pod");
     }
 
     #[test]

@@ -63,9 +63,10 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
 }
 
 /// Whether a run ends here, since the kernel killed it for its memory: it would only be killed again. Who writes a backoff
-/// limit asks for that.
+/// limit, or another restart policy, asks for that.
 pub(crate) fn is_out_of_memory(lead: &LeadFacts, spec: &MiniClusterSpec) -> bool {
-    spec.backoff_limit.is_none() && lead.exit.as_ref().is_some_and(ran_out_of_memory)
+    let once = spec.backoff_limit.is_none() && spec.pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
+    once && lead.exit.as_ref().is_some_and(ran_out_of_memory)
 }
 
 /// Whether the container ended by itself. One that ran out of memory did so too.

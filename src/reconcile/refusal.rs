@@ -53,7 +53,7 @@ impl Refusal {
             Some(advice) => format!("{}; {advice}", chain(error)),
             None => chain(error),
         };
-        let quota = cause.is_some_and(is_quota);
+        let quota = cause.is_some_and(Cause::is_quota);
         Self { reason, sentence, lasts, quota }
     }
 }
@@ -89,16 +89,12 @@ impl Refused {
     }
 }
 
-fn is_quota(cause: &Cause) -> bool {
-    matches!(cause, Cause::Refused { message, .. } if message.contains("exceeded quota"))
-}
-
 fn what_to_do(cause: &Cause) -> &'static str {
     let has = |text: &str| matches!(cause, Cause::Refused { message, .. } if message.contains(text));
     let is_policy =
         ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
     match cause {
-        _ if is_quota(cause) => {
+        _ if cause.is_quota() => {
             "free some of that quota, or have the ResourceQuota raised; it is tried again a few seconds after that"
         }
         _ if has("is being terminated") => "its namespace is being deleted: nothing new is made there",

@@ -15,6 +15,7 @@ use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
+use tributary_api::labels;
 
 use super::problem::{Problem, reason};
 use super::scripts::QUORUM_KEY;
@@ -62,6 +63,12 @@ pub enum BootError {
     /// Not the JSON of a [`Boot`].
     #[error("failed to parse the boot annotation")]
     Json(#[from] serde_json::Error),
+    /// What it was rendered from is no spec.
+    #[error("the spec in the boot annotation is no object")]
+    Spec,
+    /// Somebody has edited one of the two.
+    #[error("the boot annotation is not the one of which {} is the digest", labels::BOOT_DIGEST)]
+    Digest,
 }
 
 impl Boot {
@@ -82,10 +89,25 @@ impl Boot {
     /// # Errors
     /// See [`BootError`]. The annotation is what the brokers run with: if it cannot be read, leave everything alone.
     pub fn decode(text: &str) -> Result<Self, BootError> {
-        let packed = STANDARD.decode(text)?;
-        let mut json = String::new();
-        GzDecoder::new(packed.as_slice()).take(MAX_DECODED).read_to_string(&mut json)?;
-        Ok(serde_json::from_str(&json)?)
+        Self::parse(&unpack(text)?)
+    }
+
+    /// What a Job with these annotations was frozen with; `None` if they do not say. Anybody who may edit a Job may edit them.
+    ///
+    /// # Errors
+    /// See [`BootError`].
+    pub fn frozen(annotations: &BTreeMap<String, String>) -> Result<Option<Self>, BootError> {
+        let Some(text) = annotations.get(labels::BOOT) else { return Ok(None) };
+        let json = unpack(text)?;
+        let boot = Self::parse(&json)?;
+        // Of the text: a newer agent's has fields that are not read here.
+        let is_whole = annotations.get(labels::BOOT_DIGEST) == Some(&digest_of(json.as_bytes()));
+        if is_whole { Ok(Some(boot)) } else { Err(BootError::Digest) }
+    }
+
+    fn parse(json: &str) -> Result<Self, BootError> {
+        let boot: Self = serde_json::from_str(json)?;
+        if boot.spec.is_object() { Ok(boot) } else { Err(BootError::Spec) }
     }
 
     /// Whether it fits into the objects that carry it, with so much canonical JSON.
@@ -108,6 +130,13 @@ impl Boot {
     pub(super) fn canonical(&self) -> String {
         serde_json::to_string(self).expect("strings, numbers and string keys have a JSON form")
     }
+}
+
+fn unpack(text: &str) -> Result<String, BootError> {
+    let packed = STANDARD.decode(text)?;
+    let mut json = String::new();
+    GzDecoder::new(packed.as_slice()).take(MAX_DECODED).read_to_string(&mut json)?;
+    Ok(json)
 }
 
 /// Digest of a ConfigMap's data, as the Job's annotation `tributary.dev/files-digest` holds it of the frozen files. It tells
@@ -155,8 +184,11 @@ mod tests {
         newer["added"] = serde_json::json!({"by": "a newer agent"});
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(newer.to_string().as_bytes()).unwrap();
-        let back = Boot::decode(&STANDARD.encode(gzip.finish().unwrap())).unwrap();
-        assert_eq!(back, Boot { revision: RENDER_REVISION + 1, ..boot() });
+        let packed = STANDARD.encode(gzip.finish().unwrap());
+        let digest = digest_of(newer.to_string().as_bytes());
+        let annotations = [(labels::BOOT.to_owned(), packed), (labels::BOOT_DIGEST.to_owned(), digest)].into();
+        let back = Boot::frozen(&annotations).unwrap();
+        assert_eq!(back, Some(Boot { revision: RENDER_REVISION + 1, ..boot() }));
     }
 
     #[test]
@@ -185,6 +217,22 @@ mod tests {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(b"{}").unwrap();
         assert!(matches!(Boot::decode(&STANDARD.encode(gzip.finish().unwrap())), Err(BootError::Json(_))));
+    }
+
+    #[test]
+    fn what_somebody_edited_is_refused() {
+        let of = |boot: &Boot, digest: String| {
+            Boot::frozen(&[(labels::BOOT.to_owned(), boot.encode()), (labels::BOOT_DIGEST.to_owned(), digest)].into())
+        };
+        assert_eq!(of(&boot(), boot().digest()).unwrap(), Some(boot()));
+        assert!(matches!(of(&boot(), "x".to_owned()), Err(BootError::Digest)));
+        for spec in [serde_json::json!(1), serde_json::json!([]), Value::Null] {
+            let edited = Boot { spec, ..boot() };
+            assert!(matches!(of(&edited, edited.digest()), Err(BootError::Spec)), "{edited:?}");
+        }
+        let lacks = [(labels::BOOT.to_owned(), boot().encode())].into();
+        assert!(matches!(Boot::frozen(&lacks), Err(BootError::Digest)));
+        assert!(matches!(Boot::frozen(&BTreeMap::new()), Ok(None)));
     }
 
     #[test]

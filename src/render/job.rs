@@ -18,14 +18,13 @@ use super::{metadata, pod};
 /// What the Job runs; all of it but the sizes is fixed once the Job exists.
 pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
     let size = model.spec.size();
-    let deadline = model.spec.deadline_seconds();
     JobSpec {
         completion_mode: Some("Indexed".to_owned()),
         completions: Some(size),
         parallelism: Some(size),
         backoff_limit: Some(model.spec.backoff_limit()),
         // 0 would end the Job at once; whoever writes it means that there is no limit.
-        active_deadline_seconds: (deadline > 0).then_some(deadline),
+        active_deadline_seconds: model.spec.deadline(),
         // Only when asked: other controllers (Kueue) hold Jobs back by the same field.
         suspend: model.spec.suspend.then_some(true),
         // The next pod of an index has the host name, and so the rank, of the one before: never both at once.

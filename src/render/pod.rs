@@ -1,6 +1,6 @@
 //! The pods of the Job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{
@@ -130,13 +130,11 @@ pub(super) fn with_groups<'a>(
     mut pod: PodSecurityContext,
     containers: impl Iterator<Item = &'a ContainerSecurity>,
 ) -> PodSecurityContext {
+    let mut known: BTreeSet<i64> = pod.supplemental_groups.iter().flatten().copied().collect();
     for container in containers {
         pod.fs_group = pod.fs_group.or(container.fs_group);
-        for group in &container.supplemental_groups {
-            let groups = pod.supplemental_groups.get_or_insert_default();
-            if !groups.contains(group) {
-                groups.push(*group);
-            }
+        for group in container.supplemental_groups.iter().filter(|group| known.insert(**group)) {
+            pod.supplemental_groups.get_or_insert_default().push(*group);
         }
     }
     pod
@@ -149,12 +147,9 @@ fn pull_secrets(model: &Model<'_>) -> Option<Vec<LocalObjectReference>> {
 
 /// References by name, each once, in order.
 pub(super) fn references<'a>(names: impl Iterator<Item = &'a String>) -> Option<Vec<LocalObjectReference>> {
-    let mut references: Vec<LocalObjectReference> = Vec::new();
-    for name in names {
-        if !references.iter().any(|known| known.name == *name) {
-            references.push(LocalObjectReference { name: name.clone() });
-        }
-    }
+    let mut known = BTreeSet::new();
+    let names = names.filter(|name| known.insert(*name));
+    let references: Vec<_> = names.map(|name| LocalObjectReference { name: name.clone() }).collect();
     (!references.is_empty()).then_some(references)
 }
 

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+/// Most problems that are told in one message.
+const MOST_TOLD: usize = 100;
+
 /// One thing that is wrong with a spec: where, what kind, and a sentence for the person who wrote it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Problem {
     /// Path of the field, as the user would write it: `spec.containers[1].name`.
     pub field: String,
@@ -110,15 +113,18 @@ impl IntoIterator for Problems {
     }
 }
 
-/// All sentences, each with its field, separated by semicolons: the message of a condition.
+/// The sentences, each with its field, separated by semicolons: the message of a condition. Of very many, the first ones.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.0.iter().enumerate() {
+        for (index, problem) in self.0.iter().take(MOST_TOLD).enumerate() {
             if index > 0 {
                 f.write_str("; ")?;
             }
             problem.fmt(f)?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MOST_TOLD) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more problems"),
+        }
     }
 }

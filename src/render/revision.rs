@@ -195,25 +195,35 @@ fn service_requests(boot: &Boot) -> BTreeMap<String, i128> {
     sums
 }
 
-/// Makes the field at `pointer` what it is there: absent, if it is `None`. Sections that are missing are made.
+/// Makes the field at `pointer` what it is there: absent, if it is `None`. Sections that are missing are made. Nothing is done
+/// where something else stands in the place of a section.
 fn put(value: &mut Value, pointer: &str, field: Option<&Value>) {
     let (parent, name) = pointer.rsplit_once('/').expect("pointers begin with a slash");
     let mut section = value;
     for step in parent.split('/').skip(1) {
-        section = match section {
-            Value::Array(elements) => match step.parse::<usize>().ok().and_then(|index| elements.get_mut(index)) {
-                Some(element) => element,
-                None => return,
-            },
-            other if field.is_none() && other.get(step).is_none() => return,
-            other => &mut other[step],
+        let below = match section {
+            Value::Array(elements) => step.parse::<usize>().ok().and_then(|index| elements.get_mut(index)),
+            other => fields(other, field.is_some()).and_then(|fields| match field {
+                Some(_) => Some(fields.entry(step).or_insert(Value::Null)),
+                None => fields.get_mut(step),
+            }),
         };
+        let Some(below) = below else { return };
+        section = below;
     }
-    match (section, field) {
-        (section, Some(field)) => section[name] = field.clone(),
-        (Value::Object(section), None) => drop(section.remove(name)),
-        _ => {}
+    match (fields(section, field.is_some()), field) {
+        (Some(section), Some(field)) => drop(section.insert(name.to_owned(), field.clone())),
+        (Some(section), None) => drop(section.remove(name)),
+        (None, _) => {}
     }
+}
+
+/// The fields of a section. One that is not there is begun, if it is wanted.
+fn fields(section: &mut Value, wanted: bool) -> Option<&mut Map<String, Value>> {
+    if wanted && section.is_null() {
+        *section = Value::Object(Map::new());
+    }
+    section.as_object_mut()
 }
 
 /// The volumes that are made before the Job, which knows them by their claims only, without what becomes of them in the end.
@@ -546,6 +556,36 @@ mod tests {
                 differs,
                 "{resources}: {paths:?}"
             );
+        }
+    }
+
+    /// The danger: whoever may edit a Job ends the agent that reads what it was frozen with.
+    #[test]
+    fn a_frozen_spec_of_any_form_is_followed_or_not_and_ends_nobody() {
+        let yaml = format!(
+            "metadata: {{name: lake, namespace: default}}\nspec:\n{SPEC}  suspend: true\n  deadlineSeconds: 5\n"
+        );
+        let yaml = yaml.replace("bursting: {", "curveCert: x, bursting: {network: {type: Tunnel}, ");
+        let mini_cluster: MiniCluster = serde_saphyr::from_str(&yaml).unwrap();
+        let new = boot(SPEC);
+        for (spec, readable) in [
+            ("1", false),
+            ("\"x\"", false),
+            ("[1]", false),
+            ("null", true),
+            ("{}", true),
+            ("{\"flux\": null}", true),
+            ("{\"flux\": \"x\"}", false),
+            ("{\"flux\": [1]}", false),
+            ("{\"flux\": {\"bursting\": 1}}", false),
+            ("{\"flux\": {\"bursting\": {\"network\": \"x\"}}}", true),
+            ("{\"containers\": [\"x\"]}", false),
+            ("{\"containers\": {\"0\": 1}}", false),
+        ] {
+            let frozen = Boot { spec: serde_json::from_str(spec).unwrap(), ..boot(SPEC) };
+            let _ = (differences(&frozen, &new), differences(&new, &frozen));
+            let followed = followed(&frozen, &mini_cluster, Some(&new));
+            assert_eq!(followed.is_some(), readable, "{spec}: {followed:?}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The pod of `spec.services`: containers that serve the MiniCluster without being part of it.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Pod, PodResourceClaim, PodSecurityContext, PodSpec};
 use tributary_api::labels::{role, upstream};
 use tributary_api::minicluster::Container;
@@ -61,9 +63,9 @@ fn security(services: &[Container]) -> Option<PodSecurityContext> {
 
 /// The claims that its own containers use: others would hold a device for nothing.
 fn claims(model: &Model<'_>) -> Option<Vec<PodResourceClaim>> {
-    let used = |name: &str| {
-        model.spec.services.iter().flat_map(|service| &service.resources.claims).any(|claim| claim.name == name)
-    };
-    let claims: Vec<_> = model.spec.pod.resource_claims.iter().filter(|claim| used(&claim.name)).cloned().collect();
+    let claims = model.spec.services.iter().flat_map(|service| &service.resources.claims);
+    let used: BTreeSet<&String> = claims.map(|claim| &claim.name).collect();
+    let declared = model.spec.pod.resource_claims.iter();
+    let claims: Vec<_> = declared.filter(|claim| used.contains(&claim.name)).cloned().collect();
     (!claims.is_empty()).then_some(claims)
 }

@@ -568,3 +568,18 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_deadline_that_kubernetes_cannot_count_is_none() {
+    for (written, expected) in [
+        ("", Some(31_500_000)),
+        ("  deadlineSeconds: 0\n", None),
+        ("  deadlineSeconds: 60\n", Some(60)),
+        ("  deadlineSeconds: 9223372036\n", Some(9_223_372_036)),
+        ("  deadlineSeconds: 9223372037\n", None),
+        ("  deadlineSeconds: 9223372036854775807\n", None),
+    ] {
+        let rendered = render(&lake(&format!("{written}  containers: [{{}}]\n")), &Context::default()).unwrap();
+        assert_eq!(rendered.job.spec.unwrap().active_deadline_seconds, expected, "{written}");
+    }
+}

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use tributary_api::minicluster::{Container, ContainerVolume, MiniClusterSpec};
+use tributary_api::minicluster::{ClusterVolume, Container, ContainerVolume, MiniClusterSpec};
 use tributary_api::names as objects;
 
 use super::problem::{Problem, reason};
@@ -166,7 +166,7 @@ fn source(name: &str, from: &ContainerVolume) -> Result<Option<Volume>, String> 
 /// A name that says nowhere what it is: what `spec.volumes` says, else a directory of the pod.
 fn without_source((owner, spec): (&str, &MiniClusterSpec), name: &str) -> Volume {
     let volume = Volume { name: name.to_owned(), ..Volume::default() };
-    if spec.made_volumes().any(|(made, _)| made == name) {
+    if spec.volumes.get(name).is_some_and(ClusterVolume::is_made) {
         let claim = PersistentVolumeClaimVolumeSource { claim_name: objects::claim(owner, name), read_only: None };
         return Volume { persistent_volume_claim: Some(claim), ..volume };
     }

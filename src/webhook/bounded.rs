@@ -1,9 +1,13 @@
 //! JSON of strangers, read no further than a bound. What a few bytes say can take a hundred times as many in memory.
 
+use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 /// The key of the part that is converted.
@@ -121,15 +125,49 @@ pub(super) fn suffices(left: usize, json: &str) -> bool {
     !bounded.deserialize(&mut serde_json::Deserializer::from_str(json)).is_err_and(|error| error.is_data())
 }
 
-/// Gives the items of the list at `path` to `each`, one after the other, with what is left of `most` bytes: no two are in memory
-/// at one time, and none that would take more than that. What stands beside is skipped.
+/// An object, and what is left of `most` bytes beside it.
+pub(super) fn read(text: &str, most: usize) -> serde_json::Result<(Value, usize)> {
+    let left = Cell::new(most);
+    let bounded = Bounded { left: &left, cost: &Cost::ELSEWHERE, whole: true };
+    let object = bounded.deserialize(&mut serde_json::Deserializer::from_str(text))?;
+    Ok((object, left.get()))
+}
+
+/// What an API server asks back of an object, but for its spec.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outline<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    metadata: BTreeMap<Cow<'a, str>, &'a RawValue>,
+}
+
+/// The parts of the metadata of a MiniCluster of this version that a conversion may change, or that tell which one it is. All
+/// others are put back by the API server. Labels and annotations are left out if they would take more than `most` bytes.
+///
+/// Source: apiextensions-apiserver `pkg/apiserver/conversion/webhook_converter.go`, `restoreObjectMeta`.
+pub(super) fn metadata(text: &str, version: &str, most: usize) -> Option<Map<String, Value>> {
+    let outline = serde_json::from_str::<Outline<'_>>(text).ok()?;
+    let mut left = most;
+    let mut part = |key: &str| {
+        let (value, now) = read(outline.metadata.get(key)?.get(), left).ok()?;
+        left = now;
+        Some((key.to_owned(), value))
+    };
+    let parts = ["name", "namespace", "uid", "annotations", "labels"].into_iter().filter_map(&mut part).collect();
+    (outline.api_version == version && outline.kind == "MiniCluster").then_some(parts)
+}
+
+/// Gives the items of the list at `path` to `each`, one after the other, as they are written. What stands beside is skipped.
 pub(super) struct Items<'a, F> {
     pub(super) path: &'a [&'static str],
-    pub(super) most: usize,
     pub(super) each: F,
 }
 
-impl<'de, F: FnMut(Value, usize) -> Result<(), String>> DeserializeSeed<'de> for Items<'_, &mut F> {
+impl<'de, F: FnMut(&str) -> Result<(), String>> DeserializeSeed<'de> for Items<'_, &mut F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -141,7 +179,7 @@ impl<'de, F: FnMut(Value, usize) -> Result<(), String>> DeserializeSeed<'de> for
     }
 }
 
-impl<'de, F: FnMut(Value, usize) -> Result<(), String>> Visitor<'de> for Items<'_, &mut F> {
+impl<'de, F: FnMut(&str) -> Result<(), String>> Visitor<'de> for Items<'_, &mut F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,10 +194,8 @@ impl<'de, F: FnMut(Value, usize) -> Result<(), String>> Visitor<'de> for Items<'
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let left = Cell::new(self.most);
-        while let Some(item) = items.next_element_seed(Bounded { left: &left, cost: &Cost::ELSEWHERE, whole: true })? {
-            (self.each)(item, left.get()).map_err(A::Error::custom)?;
-            left.set(self.most);
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            (self.each)(item.get()).map_err(A::Error::custom)?;
         }
         Ok(())
     }
@@ -168,7 +204,7 @@ impl<'de, F: FnMut(Value, usize) -> Result<(), String>> Visitor<'de> for Items<'
         let Some((key, rest)) = self.path.split_first() else { return Err(A::Error::custom("a list is expected")) };
         while let Some(found) = entries.next_key::<String>()? {
             match found == *key {
-                true => entries.next_value_seed(Items { path: rest, most: self.most, each: &mut *self.each })?,
+                true => entries.next_value_seed(Items { path: rest, each: &mut *self.each })?,
                 false => _ = entries.next_value::<IgnoredAny>()?,
             }
         }

@@ -44,6 +44,8 @@ pub const fn most_of_object(size: usize) -> usize {
     let most = size.saturating_mul(OF_BYTE).saturating_add(OF_ANY);
     if most < MOST_OF_OBJECT { most } else { MOST_OF_OBJECT }
 }
+/// The end of an answer, behind its objects.
+const END: &[u8] = b"]}}";
 /// An answer is at most so many times as large as its review, and [`MOST_BESIDE`].
 pub const MOST_TIMES: usize = 2;
 /// What an answer may have beside that, in bytes.
@@ -102,7 +104,8 @@ struct Request<'a> {
 ///
 /// Whoever can reach the webhook may post anything. So what is not a review is refused before anything is made of it, objects
 /// are converted one after the other, each up to a size, and so is the answer: besides `body` and the answer this takes
-/// [`most_of_object`] at most, and one text in `body`.
+/// [`most_of_object`] at most, and one text in `body`. One that would take more is an error, or in v1alpha1, which nobody
+/// stores, without its spec.
 ///
 /// # Errors
 /// [`NotAReview`].
@@ -119,29 +122,26 @@ pub fn review(body: &[u8]) -> Result<Answer, NotAReview> {
             r#"{{"apiVersion":"{API_VERSION}","kind":"{KIND}","response":{{"uid":{uid},"result":{result},"convertedObjects":["#
         )
     };
-    const END: &[u8] = b"]}}";
     let most = body.len() * MOST_TIMES + MOST_BESIDE;
     let mut json = Vec::with_capacity(most);
     json.extend_from_slice(start(json!({"status": "Success"})).as_bytes());
+    let beside = MOST_BESIDE.saturating_sub(json.len() + END.len());
+    let mut objects = Objects { wanted: &desired, most_of_one: most_of_object(body.len()), most, beside, json };
     let (mut first, mut failure) = (true, None);
-    let mut each = |object: Value, left: usize| {
-        let written = convert(&object, &desired, left).and_then(|converted| {
-            drop(object);
-            if !std::mem::take(&mut first) {
-                json.push(b',');
-            }
-            let left = most.saturating_sub(json.len() + END.len());
-            let written = serde_json::to_writer(UpTo { left, text: &mut json }, &converted);
-            written.map_err(|_| format!("the answer would be more than {MOST_TIMES} times as large as the review"))
-        });
-        written.map_err(|message| {
+    let mut each = |text: &str| {
+        if !std::mem::take(&mut first) {
+            objects.json.push(b',');
+        }
+        objects.convert(text).map_err(|message| {
             let message = shown(&message);
             failure = Some(message.clone());
             message
         })
     };
-    let items = Items { path: &["request", "objects"], most: most_of_object(body.len()), each: &mut each };
-    if let Err(error) = items.deserialize(&mut serde_json::Deserializer::from_slice(body)) {
+    let items = Items { path: &["request", "objects"], each: &mut each };
+    let outcome = items.deserialize(&mut serde_json::Deserializer::from_slice(body));
+    let Objects { mut json, .. } = objects;
+    if let Err(error) = outcome {
         let failure = failure.unwrap_or_else(|| shown(&format!("failed to read an object to convert: {error}")));
         json.clear();
         json.extend_from_slice(start(json!({"status": "Failure", "message": failure})).as_bytes());
@@ -174,17 +174,67 @@ impl io::Write for UpTo<'_> {
     }
 }
 
+/// The objects of a review, as they are answered.
+struct Objects<'a> {
+    /// The version that is asked for.
+    wanted: &'a str,
+    /// Bytes that may be taken while one is converted.
+    most_of_one: usize,
+    /// The longest answer.
+    most: usize,
+    /// What is left of [`MOST_BESIDE`].
+    beside: usize,
+    /// The answer so far.
+    json: Vec<u8>,
+}
+
+impl Objects<'_> {
+    /// Converts one. In v1alpha1 one that costs too much is shown without its spec: otherwise nobody could list any.
+    fn convert(&mut self, text: &str) -> Result<(), String> {
+        let own = text.len() * MOST_TIMES;
+        let is_looked_at = self.wanted == v1alpha1::V1ALPHA1;
+        let failure = match bounded::read(text, self.most_of_one) {
+            Ok((object, left)) => {
+                let converted = convert(&object, self.wanted, left)?;
+                drop(object);
+                // Whatever one takes beside its own, half of it is left for the others.
+                let room = if is_looked_at { own + self.beside / 2 } else { usize::MAX };
+                match self.write(&converted, room) {
+                    Ok(written) => {
+                        self.beside = self.beside.saturating_sub(written.saturating_sub(own));
+                        return Ok(());
+                    }
+                    Err(failure) => failure,
+                }
+            }
+            Err(error) => format!("failed to read an object to convert: {error}"),
+        };
+        let metadata = bounded::metadata(text, v1alpha1::V1ALPHA2, self.most_of_one).filter(|_| is_looked_at);
+        let Some(metadata) = metadata else { return Err(failure) };
+        self.write(&v1alpha1::without_spec(metadata), usize::MAX).map(drop)
+    }
+
+    /// How many bytes it took.
+    fn write(&mut self, object: &Value, room: usize) -> Result<usize, String> {
+        let before = self.json.len();
+        let left = self.most.saturating_sub(before + END.len()).min(room);
+        let written = serde_json::to_writer(UpTo { left, text: &mut self.json }, object);
+        written.map(|()| self.json.len() - before).map_err(|_| {
+            self.json.truncate(before);
+            format!("the answer would be more than {MOST_TIMES} times as large as the review")
+        })
+    }
+}
+
 /// `left` bytes may be taken besides what `object` takes itself.
 fn convert(object: &Value, wanted: &str, left: usize) -> Result<Value, String> {
     let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
     let is_long = |value: &Value| value.as_str().is_some_and(|text| text.len() > LONGEST_ANNOTATION);
-    let kept = v1alpha1::KEPT.iter().filter_map(|key| annotations?.get(*key)?.as_str());
     let converted = if annotations.is_some_and(|annotations| annotations.values().any(is_long)) {
         Err(format!("an annotation has more than {LONGEST_ANNOTATION} bytes"))
-    } else if !kept.into_iter().all(|kept| bounded::suffices(left, kept)) {
-        Err("what it keeps of the other version is too large, or has too many fields".to_owned())
     } else {
-        v1alpha1::convert(object, wanted).map_err(|error| error.to_string())
+        let converted = v1alpha1::convert_where(object, wanted, |kept| bounded::suffices(left, kept));
+        converted.map_err(|error| error.to_string())
     };
     converted.map_err(|error| {
         let metadata = |key: &str| object.pointer(&format!("/metadata/{key}")).and_then(Value::as_str).unwrap_or("?");
@@ -328,5 +378,89 @@ mod tests {
         let review = asked(json!([one])).to_string();
         let failure = super::review(review.as_bytes()).unwrap().failure;
         assert_eq!(failure, None);
+    }
+
+    #[test]
+    fn what_is_no_metadata_is_refused() {
+        let text = json!("x");
+        for (metadata, field) in [
+            (text.clone(), "metadata"),
+            (json!([{}]), "metadata"),
+            (json!(1), "metadata"),
+            (json!(false), "metadata"),
+            (json!({"annotations": text}), "metadata.annotations"),
+            (json!({"annotations": [1]}), "metadata.annotations"),
+        ] {
+            for version in ["v1alpha1", "v1alpha2"] {
+                let mut object = lake("v1alpha2");
+                object["apiVersion"] = json!(format!("flux-framework.org/{version}"));
+                object["metadata"] = metadata.clone();
+                // Only one of them can say this.
+                object["spec"] = json!({"containers": [], "launcher": true, "podLabels": {"a": "b"}});
+                let mut asked = asked(json!([object]));
+                let other = if version == "v1alpha1" { "v1alpha2" } else { "v1alpha1" };
+                asked["request"]["desiredAPIVersion"] = json!(format!("flux-framework.org/{other}"));
+                let told = &review(asked).unwrap()["response"]["result"];
+                let message = told["message"].as_str().unwrap_or_default();
+                assert!(message.ends_with(&format!("{field} is no object")), "{metadata} {version}: {told}");
+            }
+        }
+    }
+
+    /// The danger: whoever may write one MiniCluster keeps everybody from listing all of them in v1alpha1.
+    #[test]
+    fn an_object_that_costs_too_much_is_shown_without_its_spec_and_all_others_are_as_they_are() {
+        let changed = |pointer: &str, field: &str, value: Value| {
+            let mut object = lake("v1alpha2");
+            object["metadata"]["labels"] = json!({"a": "b"});
+            object["metadata"]["annotations"] = json!({"c": "d"});
+            object["metadata"]["uid"] = json!("lake-uid");
+            object.pointer_mut(pointer).unwrap()[field] = value;
+            object
+        };
+        let deep = |depth| (0..depth).fold(json!(1), |below, _| json!({"a": below}));
+        let entries = Value::from(format!("[{}{{}}]", "{},".repeat(20_000)));
+        let read_so = |what: &str, object: Value| {
+            let mut asked = asked(json!([object, lake("v1alpha2")]));
+            asked["request"]["desiredAPIVersion"] = json!("flux-framework.org/v1alpha1");
+            let answer = review(asked).unwrap();
+            let response = &answer["response"];
+            assert_eq!(response["result"], json!({"status": "Success"}), "{what}");
+            let [shown, other] = response["convertedObjects"].as_array().unwrap().as_slice() else { panic!("two") };
+            let alone = v1alpha1::convert(&lake("v1alpha2"), "flux-framework.org/v1alpha1").unwrap();
+            assert_eq!(*other, alone, "{what}");
+            for (field, value) in [
+                ("name", "lake"),
+                ("namespace", "waters"),
+                ("uid", "lake-uid"),
+                ("labels/a", "b"),
+                ("annotations/c", "d"),
+            ] {
+                assert_eq!(shown.pointer(&format!("/metadata/{field}")), Some(&json!(value)), "{what}: {field}");
+            }
+            shown.clone()
+        };
+        for (what, object) in [
+            ("memory", changed("/spec", "containers", json!(vec![json!({}); 6_000]))),
+            ("room", changed("/spec", "containers", json!(vec![json!({}); 1_000]))),
+            ("depth", changed("/spec", "pod", deep(150))),
+            ("metadata", changed("/metadata", "finalizers", json!(vec!["a/b"; 200_000]))),
+        ] {
+            let shown = read_so(what, object);
+            assert_eq!((&shown["kind"], &shown["spec"]), (&json!("MiniCluster"), &json!({})));
+            let stored = v1alpha1::convert(&shown, "flux-framework.org/v1alpha2").unwrap_err().to_string();
+            assert!(stored.contains("too large to be edited as v1alpha1"), "{stored}");
+        }
+        for kept in v1alpha1::KEPT {
+            let shown = read_so(kept, changed("/metadata/annotations", kept, entries.clone()));
+            assert_eq!(shown["spec"]["containers"][0]["command"], "hostname", "{kept}");
+            let back = v1alpha1::convert(&shown, "flux-framework.org/v1alpha2").unwrap();
+            assert_eq!(back["spec"], lake("v1alpha2")["spec"]);
+        }
+        // Whoever writes so much in v1alpha1 is told.
+        let mut written = lake("v1alpha1");
+        written["metadata"]["annotations"] = json!({"tributary.dev/kept-v1alpha2": entries});
+        let told = review(asked(json!([written]))).unwrap()["response"]["result"]["message"].to_string();
+        assert!(told.contains("what it keeps of the other version is too large"), "{told}");
     }
 }

@@ -19,7 +19,7 @@ use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
 use tributary_tests::scenario::{Place, interactive};
 
-use crate::queue::{apply, jobs, setups, submit, taken, until};
+use crate::queue::{apply, jobs, setups, submit, taken, told, until};
 use crate::shared::{places, together};
 
 async fn made<K>(api: &Api<K>, object: Value)
@@ -327,6 +327,29 @@ async fn a_refused_flux_job_has_ended_with_the_reason_and_holds_nothing() {
     submit(&east, "third", json!({"size": 2})).await;
     until(&east, "third", JobPhase::Running).await;
     jobs(&east).delete("third", &DeleteParams::default()).await.unwrap();
+}
+
+/// The danger: FluxJobs that were let in end for good because others hold a quota of the namespace just then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flux_job_waits_for_room_in_a_resource_quota_and_runs_once_there_is_some() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "quota-jobs").await;
+    apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 2}})).await;
+    // Of a part of its MiniCluster, and of that itself.
+    for (name, hard) in [("part", "services"), ("whole", "count/miniclusters.flux-framework.org")] {
+        quota(&east, json!({hard: "0"})).await;
+        submit(&east, name, json!({"size": 2})).await;
+        let status = told(&east, name, JobPhase::Ready, "its MiniCluster waits for room in a ResourceQuota: ").await;
+        assert!(status.message.contains("exceeded quota: none"), "{}", status.message);
+        taken(&east, 1, 0).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let still = until(&east, name, JobPhase::Ready).await;
+        assert_eq!((still.admitted, still.result), (status.admitted, None), "it keeps its place");
+        no_quota(&east).await;
+        until(&east, name, JobPhase::Running).await;
+        jobs(&east).delete(name, &DeleteParams::default()).await.unwrap();
+        taken(&east, 0, 0).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

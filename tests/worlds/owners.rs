@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
-use tributary::api::minicluster::MiniCluster;
+use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
+use tributary::render::Boot;
 use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
@@ -335,4 +336,47 @@ fn a_burst_is_scaled_and_cancelled_and_comes_back() {
         annotate(world, labels::CANCEL, Value::Null);
         world.until("it is back", secs(40), |world| ready_on(world, 1)).await
     });
+}
+
+/// The danger: whoever may edit one Job ends every agent that leads, and nothing of this cluster is looked after any more.
+#[test]
+fn boot_files_that_somebody_edited_hold_up_their_own_mini_cluster_alone() {
+    // Whether the digest was edited to fit, or not.
+    for (spec, fits) in [(json!(1), false), (json!(1), true), (json!({"flux": "x"}), true)] {
+        in_world(2, SHORT, async move |world| {
+            let phase = |world: &World, name: &str| {
+                let status = world.clusters[0].server.get::<MiniCluster>(USERS, name).and_then(|found| found.status);
+                status.unwrap_or_default().phase
+            };
+            let runs = |name: &'static str| move |world: &World| phase(world, name) == Some(Phase::Running);
+            world.apply(0, "lake", 2, json!([]), "NodePort");
+            world.until("lake runs", secs(60), runs("lake")).await?;
+            let (rank_map, template) = Default::default();
+            let boot = Boot { revision: 4, files: Default::default(), rank_map, template, spec: spec.clone() };
+            let digest = if fits { boot.digest() } else { "x".to_owned() };
+            let edited = json!({labels::BOOT: boot.encode(), labels::BOOT_DIGEST: digest});
+            let server = world.clusters[0].server.clone();
+            let job = server.patch::<Job>(USERS, "lake", json!({"metadata": {"annotations": edited}})).unwrap();
+            world.kill(0, 0);
+            world.start(0, 0);
+            world.apply(0, "pond", 2, json!([]), "NodePort");
+            world.until("pond runs", secs(60), runs("pond")).await?;
+            world.run(secs(20)).await?;
+            assert_eq!(server.get::<Job>(USERS, "lake").and_then(|found| found.uid()), job.uid(), "it runs on");
+            if spec.is_object() {
+                return Ok(());
+            }
+            let told = |world: &World| {
+                let status = world.clusters[0].server.get::<MiniCluster>(USERS, "lake").and_then(|found| found.status);
+                let mut conditions = status.unwrap_or_default().conditions.into_iter();
+                conditions
+                    .any(|one| one.reason == "CannotMaintain" && one.message.contains("delete the Job to start anew"))
+            };
+            world.until("its user hears of it", secs(30), told).await?;
+            server.delete::<Job>(USERS, "lake", &DeleteParams::background()).unwrap();
+            let another = |_: &World| server.get::<Job>(USERS, "lake").is_some_and(|found| found.uid() != job.uid());
+            world.until("it starts anew", secs(60), another).await?;
+            world.until("lake runs again", secs(60), runs("lake")).await
+        });
+    }
 }

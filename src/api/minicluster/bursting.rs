@@ -1,5 +1,6 @@
 //! Brokers in other clusters: which slots a root declares, and where a burst finds its root.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -287,13 +288,8 @@ impl BurstCluster {
 
     /// The peers the user named, best first; empty if the choice is left to a selector or to the root's agent.
     pub fn peers(&self) -> Vec<&str> {
-        let mut peers: Vec<&str> = Vec::new();
-        for peer in self.peer.iter().chain(&self.peers) {
-            if !peers.contains(&peer.as_str()) {
-                peers.push(peer);
-            }
-        }
-        peers
+        let mut known = BTreeSet::new();
+        self.peer.iter().chain(&self.peers).map(String::as_str).filter(|peer| known.insert(*peer)).collect()
     }
 }
 

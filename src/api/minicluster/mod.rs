@@ -59,6 +59,11 @@ use super::schema::{absent_if_zero, is_default};
 /// Longest run time of a MiniCluster that names none, in seconds: about a year.
 pub const DEFAULT_DEADLINE_SECONDS: i64 = 31_500_000;
 
+/// Kubernetes counts deadlines in nanoseconds, in 64 bits with a sign: one that is longer would be over at once.
+///
+/// Source: kubernetes `pkg/controller/job`, `pastActiveDeadline`.
+const LONGEST_DEADLINE_SECONDS: i64 = i64::MAX / 1_000_000_000;
+
 /// How often pods may fail before the Job gives up, where nothing is written.
 pub(crate) const DEFAULT_BACKOFF_LIMIT: i32 = 100;
 
@@ -204,7 +209,7 @@ pub struct MiniClusterSpec {
     #[schemars(extend("default" = 1))]
     pub tasks: Option<i32>,
 
-    /// Longest run time in seconds; about a year, if not written.
+    /// Longest run time in seconds; about a year, if not written. 0 is no limit, and so is more than 9223372036 (292 years).
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = DEFAULT_DEADLINE_SECONDS))]
     pub deadline_seconds: Option<i64>,
@@ -231,6 +236,11 @@ pub struct MiniClusterSpec {
     /// so it is, if not written.
     #[serde(skip_serializing_if = "is_default")]
     pub cleanup_volumes: Option<bool>,
+}
+
+/// A limit of so many seconds; `None`: there is none, since it is 0, or more than Kubernetes can count.
+pub fn within_count(seconds: i64) -> Option<i64> {
+    (1..=LONGEST_DEADLINE_SECONDS).contains(&seconds).then_some(seconds)
 }
 
 /// Whether a name in `managedBy` is not the agent's.
@@ -274,6 +284,11 @@ impl MiniClusterSpec {
     /// Longest run time, in seconds.
     pub fn deadline_seconds(&self) -> i64 {
         self.deadline_seconds.unwrap_or(DEFAULT_DEADLINE_SECONDS)
+    }
+
+    /// Seconds after which its Job is ended; `None`: never, since it says 0, or more than Kubernetes can count.
+    pub fn deadline(&self) -> Option<i64> {
+        within_count(self.deadline_seconds())
     }
 
     /// The Job's backoff limit.

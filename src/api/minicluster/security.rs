@@ -1,5 +1,7 @@
 //! The security context of a container.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1 as core;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,11 +43,8 @@ impl ContainerSecurity {
         let mut context = self.kubernetes.clone();
         if !self.add_capabilities.is_empty() {
             let added = context.capabilities.get_or_insert_default().add.get_or_insert_default();
-            for capability in &self.add_capabilities {
-                if !added.contains(capability) {
-                    added.push(capability.clone());
-                }
-            }
+            let mut known: BTreeSet<String> = added.iter().cloned().collect();
+            added.extend(self.add_capabilities.iter().filter(|name| known.insert((*name).clone())).cloned());
         }
         Some(context)
     }

@@ -1,7 +1,7 @@
 //! Conversion of whole objects, both ways, without a loss.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::MiniClusterSpec as Older;
 use super::kept::Kept;
@@ -43,6 +43,15 @@ pub enum ConvertError {
         /// The `apiVersion`.
         version: String,
     },
+    /// No API server has it: what is converted could not be said in it.
+    #[error("{field} is no object")]
+    Metadata {
+        /// What is no object.
+        field: &'static str,
+    },
+    /// What v1alpha2 says of it is here, and cannot be read.
+    #[error("what it keeps of the other version is too large, or has too many fields")]
+    Kept,
     /// What v1alpha1 cannot say of it is not here, and would be lost.
     #[error("what v1alpha1 cannot say of this MiniCluster is too large to be edited as v1alpha1: use v1alpha2")]
     TooLarge,
@@ -60,6 +69,15 @@ pub enum ConvertError {
 /// [`ConvertError`], for an object that is no MiniCluster of either version, and for one that was read so. No spec is refused:
 /// whoever wants to carry it out judges it.
 pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
+    convert_where(object, to, |_| true)
+}
+
+/// As [`convert`], but what is kept of the other version is looked at only if it `is_readable`. Otherwise it stays where it is
+/// in v1alpha1, where anybody may have made it up; in v1alpha2 it would be lost.
+///
+/// # Errors
+/// As [`convert`].
+pub fn convert_where(object: &Value, to: &str, is_readable: impl Fn(&str) -> bool) -> Result<Value, ConvertError> {
     let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, from) = (text("kind"), text("apiVersion"));
     if kind != "MiniCluster" {
@@ -84,19 +102,45 @@ pub fn convert(object: &Value, to: &str) -> Result<Value, ConvertError> {
         (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
         _ => return Err(ConvertError::Version { version: from }),
     };
+    check_metadata(object)?;
     if to == V1ALPHA2 && annotation(object, KEPT_V1ALPHA2) == Some(TOO_LARGE) {
         return Err(ConvertError::TooLarge);
+    }
+    let readable = annotation(object, way.taken).is_none_or(is_readable);
+    if to == V1ALPHA2 && !readable {
+        return Err(ConvertError::Kept);
     }
     let mut converted = object.clone();
     converted["apiVersion"] = to.into();
     if let Some(spec) = object.get("spec").filter(|spec| spec.is_object()) {
-        converted["spec"] = way.convert(spec, &mut converted["metadata"]);
+        converted["spec"] = way.convert(spec, &mut converted["metadata"], readable);
     }
     Ok(converted)
 }
 
+/// Whether annotations can be written into it.
+fn check_metadata(object: &Value) -> Result<(), ConvertError> {
+    for (field, pointer) in [("metadata", "/metadata"), ("metadata.annotations", "/metadata/annotations")] {
+        if object.pointer(pointer).is_some_and(|section| !section.is_null() && !section.is_object()) {
+            return Err(ConvertError::Metadata { field });
+        }
+    }
+    Ok(())
+}
+
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
+}
+
+/// A MiniCluster of v1alpha2, of which this is the metadata, as it is shown in v1alpha1 if its spec costs too much to be
+/// converted: without. As with [`TOO_LARGE`] at all times, nothing of this object is stored.
+pub fn without_spec(mut metadata: Map<String, Value>) -> Value {
+    let annotations = metadata.entry("annotations").or_insert(Value::Null);
+    let mut all = annotations.as_object_mut().map(std::mem::take).unwrap_or_default();
+    all.insert(KEPT_V1ALPHA2.to_owned(), TOO_LARGE.into());
+    fit(&mut all);
+    *annotations = Value::Object(all);
+    json!({"apiVersion": V1ALPHA1, "kind": "MiniCluster", "metadata": metadata, "spec": {}})
 }
 
 /// Has annotations fit into an object of v1alpha1. What is left of them is for looking at: with [`TOO_LARGE`] among them,
@@ -104,10 +148,9 @@ fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 fn fit(annotations: &mut Map<String, Value>) {
     let size = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
     let all = |annotations: &Map<String, Value>| annotations.iter().map(size).sum::<usize>();
-    if all(annotations) <= MOST_ANNOTATIONS {
-        return;
+    if all(annotations) > MOST_ANNOTATIONS {
+        annotations.insert(KEPT_V1ALPHA2.to_owned(), TOO_LARGE.into());
     }
-    annotations.insert(KEPT_V1ALPHA2.to_owned(), TOO_LARGE.into());
     while all(annotations) > MOST_ANNOTATIONS {
         let others = annotations.iter().filter(|(key, _)| *key != KEPT_V1ALPHA2);
         let Some(largest) = others.max_by_key(|one| size(*one)).map(|(key, _)| key.clone()) else { return };
@@ -132,7 +175,7 @@ fn fits<Spec: DeserializeOwned>(spec: &Value) -> bool {
 }
 
 impl Way {
-    fn convert(&self, spec: &Value, metadata: &mut Value) -> Value {
+    fn convert(&self, spec: &Value, metadata: &mut Value, readable: bool) -> Value {
         let mut converted = (self.there)(spec);
         let mut annotations = match metadata.get_mut("annotations").map(Value::take) {
             Some(Value::Object(annotations)) => annotations,
@@ -140,7 +183,8 @@ impl Way {
         };
         // One that nobody can read any more stays where it is. So does one that was made up: what is converted is stored and
         // shown without being looked at by the API server again, and has to be readable for everybody.
-        if let Some(kept) = annotations.get(self.taken).and_then(Value::as_str).and_then(Kept::read) {
+        let kept = annotations.get(self.taken).filter(|_| readable).and_then(Value::as_str);
+        if let Some(kept) = kept.and_then(Kept::read) {
             let mut restored = converted.clone();
             kept.restore(&mut restored, spec);
             if (self.fits)(&restored) || !(self.fits)(&converted) {

@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::container::{Commands, Container, ContainerVolume};
-pub use self::convert::{KEPT, V1ALPHA1, V1ALPHA2, convert};
+pub use self::convert::{KEPT, V1ALPHA1, V1ALPHA2, convert, convert_where, without_spec};
 pub(crate) use self::flux::FluxSpec;
 pub use self::flux::{BurstedCluster, Bursting};
 pub use self::guard::guard;
@@ -136,7 +136,7 @@ pub struct MiniClusterSpec {
     #[schemars(extend("default" = 1))]
     pub tasks: Option<i32>,
 
-    /// Longest run time in seconds; about a year, if not written.
+    /// Longest run time in seconds; about a year, if not written. 0 is no limit, and so is more than 9223372036 (292 years).
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = DEFAULT_DEADLINE_SECONDS))]
     pub deadline_seconds: Option<i64>,

@@ -45,12 +45,13 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let lead = spec.flux.lead_broker();
     let root = lead.map_or(Some(name), |lead| lead.name.as_deref()).unwrap_or_default();
     let root_size = lead.map_or(Some(spec.size()), |lead| lead.size).unwrap_or_default();
+    let claims = resources::Claims::of(&spec.pod);
     for (index, (slot, cluster)) in spec.bursts(root).enumerate() {
         let path = format!("{CLUSTERS}[{index}]");
         problems.extend(cluster_problems(&path, &slot, cluster, root_size));
         // What is named has nothing of the root's, so that it is right or wrong by itself.
         let own = cluster.resources.over(&ResourceRequirements::default());
-        problems.extend(resources::problems(&path, &own, &spec.pod));
+        problems.extend(resources::problems(&path, &own, &claims));
     }
     problems.extend(budget_problems("spec.flux.bursting.budget", &bursting.budget));
     problems.extend(lead.into_iter().flat_map(lead_problems));

@@ -1,6 +1,6 @@
 //! Rules of `containers` and `services`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_api::minicluster::{Container, MiniClusterSpec};
 use tributary_api::names as objects;
@@ -131,12 +131,13 @@ fn common(container: &Container, path: &str) -> Vec<Problem> {
         let message = format!("{policy:?} is no pull policy: write Always, IfNotPresent or Never");
         problems.push(Problem::new(format!("{path}.imagePullPolicy"), reason::INVALID_VALUE, message));
     }
+    let mut ports = BTreeSet::new();
     for (index, port) in container.ports.iter().enumerate() {
         let field = format!("{path}.ports[{index}]");
         if !(1..=65535).contains(port) {
             let message = format!("{port} is no port: 1 to 65535 are");
             problems.push(Problem::new(field, reason::INVALID_VALUE, message));
-        } else if container.ports[..index].contains(port) {
+        } else if !ports.insert(port) {
             problems.push(Problem::new(field, reason::CONFLICTING_FIELDS, format!("port {port} is written twice")));
         }
     }

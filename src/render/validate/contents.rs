@@ -2,13 +2,15 @@
 
 use tributary_api::minicluster::{Container, FluxContainer, MiniClusterSpec};
 
+use super::resources::Claims;
 use super::{Problem, names, reason, resources};
 
 pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
-    let mut problems = view_problems(&spec.flux.container, spec);
+    let claims = Claims::of(&spec.pod);
+    let mut problems = view_problems(&spec.flux.container, spec, &claims);
     for (list, containers) in [("containers", &spec.containers), ("services", &spec.services)] {
         for (index, container) in containers.iter().enumerate() {
-            problems.extend(container_problems(&format!("spec.{list}[{index}]"), container, spec));
+            problems.extend(container_problems(&format!("spec.{list}[{index}]"), container, &claims));
         }
     }
     problems.extend(group_problems("containers", &spec.containers, spec.pod.security_context.fs_group));
@@ -16,18 +18,18 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
     problems
 }
 
-fn view_problems(view: &FluxContainer, spec: &MiniClusterSpec) -> Vec<Problem> {
+fn view_problems(view: &FluxContainer, spec: &MiniClusterSpec, claims: &Claims<'_>) -> Vec<Problem> {
     let path = "spec.flux.container";
     let mut problems: Vec<_> = image(path, view.image.as_deref()).into_iter().collect();
     problems.extend(names::object(&format!("{path}.imagePullSecret"), view.image_pull_secret.as_deref()));
-    problems.extend(resources::problems(path, &view.resources, &spec.pod));
+    problems.extend(resources::problems(path, &view.resources, claims));
     for (field, name) in [("curveCertSecret", &spec.flux.curve_cert_secret), ("mungeSecret", &spec.flux.munge_secret)] {
         problems.extend(names::object(&format!("spec.flux.{field}"), name.as_deref()));
     }
     problems
 }
 
-fn container_problems(path: &str, container: &Container, spec: &MiniClusterSpec) -> Vec<Problem> {
+fn container_problems(path: &str, container: &Container, claims: &Claims<'_>) -> Vec<Problem> {
     let mut problems: Vec<_> = image(path, container.image.as_deref()).into_iter().collect();
     problems.extend(names::object(&format!("{path}.imagePullSecret"), container.image_pull_secret.as_deref()));
     problems
@@ -38,7 +40,7 @@ fn container_problems(path: &str, container: &Container, spec: &MiniClusterSpec)
         problems.extend(names::object(&format!("{field}.name"), Some(&secret.name)));
         problems.extend(names::data_key(&format!("{field}.key"), &secret.key));
     }
-    problems.extend(resources::problems(path, &container.resources, &spec.pod));
+    problems.extend(resources::problems(path, &container.resources, claims));
     problems
 }
 

@@ -15,7 +15,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, RunnerError};
@@ -104,14 +104,8 @@ pub(super) fn check_files(files: &[super::scripts::File], boot: &Boot, canonical
 
 /// The same sentence from two rules is said once.
 fn deduplicate(problems: &mut Vec<Problem>) {
-    let mut seen = Vec::new();
-    problems.retain(|problem| {
-        let new = !seen.contains(problem);
-        if new {
-            seen.push(problem.clone());
-        }
-        new
-    });
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert(problem.clone()));
 }
 
 fn name_problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {

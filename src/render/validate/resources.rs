@@ -14,8 +14,17 @@ use crate::quantity;
 const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE_PAGES: &str = "hugepages-";
 
+/// Names of the claims that a pod has.
+pub(super) struct Claims<'a>(BTreeSet<&'a str>);
+
+impl<'a> Claims<'a> {
+    pub(super) fn of(pod: &'a PodSpec) -> Self {
+        Self(pod.resource_claims.iter().map(|claim| claim.name.as_str()).collect())
+    }
+}
+
 /// Requests, limits and claims of a container.
-pub(super) fn problems(path: &str, resources: &ResourceRequirements, pod: &PodSpec) -> Vec<Problem> {
+pub(super) fn problems(path: &str, resources: &ResourceRequirements, claims: &Claims<'_>) -> Vec<Problem> {
     let mut problems = amounts(&format!("{path}.resources.limits"), &resources.limits);
     problems.extend(amounts(&format!("{path}.resources.requests"), &resources.requests));
     let names: BTreeSet<&String> = resources.requests.keys().chain(resources.limits.keys()).collect();
@@ -23,7 +32,7 @@ pub(super) fn problems(path: &str, resources: &ResourceRequirements, pod: &PodSp
         problems.extend(names.iter().filter_map(|name| pair(path, name, resources)));
     }
     for (index, claim) in resources.claims.iter().enumerate() {
-        if !pod.resource_claims.iter().any(|known| known.name == claim.name) {
+        if !claims.0.contains(claim.name.as_str()) {
             let field = format!("{path}.resources.claims[{index}].name");
             let message = format!("pod.resourceClaims has no claim {}: declare it there", claim.name);
             problems.push(Problem::new(field, reason::MISSING_FIELD, message));

@@ -1,5 +1,7 @@
 //! The RESTful server: what a line of its Secret can hold, what git understands, and what the server itself takes.
 
+use std::collections::BTreeSet;
+
 use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterSpec};
 
 use super::{Problem, names, reason};
@@ -53,8 +55,9 @@ fn users(spec: &MiniClusterSpec, restful: &FluxRestful) -> Vec<Problem> {
             problems.push(Problem::new(field, reason::INVALID_VALUE, message));
         }
     };
-    let mut names = vec![restful.username.as_deref().unwrap_or(DEFAULT_RESTFUL_USER)];
-    check("spec.fluxRestful.username".to_owned(), names[0], LONGEST_PASSWORD);
+    let first = restful.username.as_deref().unwrap_or(DEFAULT_RESTFUL_USER);
+    let mut names = BTreeSet::from([first]);
+    check("spec.fluxRestful.username".to_owned(), first, LONGEST_PASSWORD);
     if let Some(token) = &restful.token {
         check("spec.fluxRestful.token".to_owned(), token, LONGEST_PASSWORD);
     }
@@ -65,11 +68,10 @@ fn users(spec: &MiniClusterSpec, restful: &FluxRestful) -> Vec<Problem> {
         if let Some(password) = &user.password {
             check(format!("spec.users[{index}].password"), password, LONGEST_PASSWORD);
         }
-        if names.contains(&user.name.as_str()) {
+        if !names.insert(&user.name) {
             let message = format!("there is a user {:?} already: give each a name of its own", user.name);
             twice.push(Problem::new(field, reason::CONFLICTING_FIELDS, message));
         }
-        names.push(&user.name);
     }
     problems.extend(twice);
     problems

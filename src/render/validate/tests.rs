@@ -2,6 +2,9 @@
 
 mod kubernetes;
 
+use serde_json::json;
+use tributary_api::minicluster::FluxRestful;
+
 use crate::tests::lake;
 use crate::{Context, HostedSide, rank_map_of, render};
 
@@ -470,4 +473,27 @@ fn fields_without_effect_are_named_with_the_reason() {
             "spec.flux.bursting.network.port (it goes with address)",
         ]
     );
+}
+
+#[test]
+fn lists_of_a_hundred_thousand_entries_are_not_compared_each_with_each() {
+    const MANY: i32 = 100_000;
+    let mut long = lake("  containers: [{}]\n");
+    long.spec.containers[0].ports = vec![0; MANY as usize];
+    let told = render(&long, &Context::default()).unwrap_err().to_string();
+    assert!(told.starts_with("spec.containers[0].ports[0]: 0 is no port"), "{told:.100}");
+    assert!(told.ends_with("; and 99900 more problems"), "{}", told.len());
+
+    let mut long = lake("  containers: [{}]\n");
+    let names = || (0..MANY).map(|at| format!("name-{at}"));
+    let container = &mut long.spec.containers[0];
+    container.security_context.supplemental_groups = (0..i64::from(MANY)).collect();
+    container.security_context.add_capabilities = names().collect();
+    let claims = names().map(|name| json!({"name": name, "resourceClaimName": name})).collect::<Vec<_>>();
+    container.resources.claims = serde_json::from_value(claims.clone().into()).unwrap();
+    long.spec.pod.resource_claims = serde_json::from_value(claims.into()).unwrap();
+    long.spec.flux_restful = Some(FluxRestful::default());
+    long.spec.users = serde_json::from_value(names().map(|name| json!({"name": name})).collect()).unwrap();
+    // Each by itself is right; all together are more than an annotation holds.
+    assert_eq!(render(&long, &Context::default()).unwrap_err().reason(), "TooLarge");
 }

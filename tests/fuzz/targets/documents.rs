@@ -142,9 +142,14 @@ pub(crate) const MINI_CLUSTER: Target = Target {
         let boot = rendered.and_then(Result::ok).map(|rendered| rendered.boot).expect("it is good");
         all.push(format!("H{}", boot.encode()).into_bytes());
         all.push(format!("H{{{}", json!(boot)).into_bytes());
-        all.push(
-            b"H{{\"revision\":1,\"files\":{},\"rankMap\":\"rank-map/1\\n\",\"template\":\"\",\"spec\":{}}".to_vec(),
-        );
+        let specs =
+            ["{}", "1", "\"x\"", "{\"flux\":\"x\"}", "{\"flux\":{\"bursting\":[]}}", "{\"containers\":[\"x\"]}"];
+        all.extend(specs.map(|spec| {
+            format!(
+                "H{{{{\"revision\":1,\"files\":{{}},\"rankMap\":\"rank-map/1\\n\",\"template\":\"\",\"spec\":{spec}}}"
+            )
+            .into_bytes()
+        }));
         all
     },
     words: &[
@@ -161,6 +166,27 @@ fn wrote_config(mini_cluster: &MiniCluster) -> bool {
     mini_cluster.spec.flux.broker_config.is_some()
 }
 
+/// With the fields that a running instance follows, as the API server's defaults and users write them.
+fn followed_spec() -> Value {
+    let mut spec = good_spec();
+    spec["containers"][0]["ports"] = json!([80]);
+    for (field, value) in [
+        ("suspend", json!(true)),
+        ("cleanup", json!(true)),
+        ("cleanupVolumes", json!(false)),
+        ("updates", json!("Recreate")),
+        ("ttlSecondsAfterFinished", json!(5)),
+        ("deadlineSeconds", json!(31_500_000)),
+        ("jobLabels", json!({"a": "b"})),
+        ("maxSize", json!(4)),
+        ("backoffLimit", json!(3)),
+        ("flux", json!({"bursting": {"network": {"type": "Tunnel"}, "clusters": [{"size": 1}]}})),
+    ] {
+        spec[field] = value;
+    }
+    spec
+}
+
 /// An annotation that somebody edited: as it is, or (after `{`) as JSON that is then packed.
 fn boot_of_a_stranger(data: &[u8]) {
     let text = match data.split_first() {
@@ -173,7 +199,7 @@ fn boot_of_a_stranger(data: &[u8]) {
     };
     let Ok(boot) = Boot::decode(&text) else { return };
     assert_eq!(Boot::decode(&boot.encode()).expect("it was read once"), boot);
-    let Some(lake) = mini_cluster(good_spec()) else { return };
+    let Some(lake) = mini_cluster(followed_spec()) else { return };
     let new = render(&lake, &Context::default()).expect("it is good").boot;
     let _ = (differences(&boot, &new), differences(&new, &boot));
     if let Some(other) = followed(&boot, &lake, Some(&new)) {
@@ -227,6 +253,10 @@ const REVIEWED: Fields = &[
         &["{}", "null", "{\"apiVersion\":\"flux-framework.org/v1alpha1\",\"kind\":\"MiniCluster\",\"spec\":{}}"],
     ),
     ("/request/objects", &["[]", "null"]),
+    (
+        "/request/objects/0/metadata",
+        &["\"x\"", "[{}]", "1", "null", "{\"annotations\":\"x\"}", "{\"annotations\":null}"],
+    ),
 ];
 
 fn good_review() -> Value {

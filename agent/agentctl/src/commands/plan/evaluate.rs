@@ -8,7 +8,6 @@ use kube::ResourceExt;
 use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::BOOT;
 use tributary::api::minicluster::{MiniCluster, UpdatePolicy, is_manager};
 use tributary::api::peer::ImportPolicy;
 use tributary::api::{names, v1alpha1};
@@ -290,12 +289,10 @@ fn change(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> Str
     if existing.mini_cluster.is_none() {
         return if object.spec.suspend { "is made, and held back (suspend)" } else { "is made" }.to_owned();
     }
-    let frozen = existing.job.as_ref().and_then(|job| job.annotations().get(BOOT).cloned());
-    let Some(frozen) = frozen else {
-        return "is there without an instance of ours; the next one is as follows".to_owned();
-    };
-    let Ok(frozen) = Boot::decode(&frozen) else {
-        return "runs with boot files that this version cannot read".to_owned();
+    let frozen = match existing.job.as_ref().map(|job| Boot::frozen(job.annotations())) {
+        Some(Ok(Some(frozen))) => frozen,
+        Some(Err(_)) => return "runs with boot files that this version cannot read".to_owned(),
+        Some(Ok(None)) | None => return "is there without an instance of ours; the next one is as follows".to_owned(),
     };
     let differs = differences(&frozen, &rendered.boot);
     match (differs.is_empty(), object.spec.updates) {
