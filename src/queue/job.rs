@@ -416,6 +416,7 @@ impl Draft<'_> {
                     }
                     Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
+                    _ if ready.is_some_and(|ready| ready.reason == labels::reason::PODS_NOT_MADE) => why,
                     _ => "its brokers start".into(),
                 };
             }
