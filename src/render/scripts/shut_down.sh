@@ -1,6 +1,7 @@
     # Without a command, `flux shutdown` ends the instance. Flux runs what is pushed here before its brokers leave.
     rm -f "$_stopped"
-    _before_end="touch $_stopped"
+    _tell_stopped() { touch "$_stopped"; }
+    _before_end=_tell_stopped
     _on_shutdown() {
         until _joined; do
             sleep 1
