@@ -80,14 +80,22 @@ impl Options {
 }
 
 /// The address of `HOST:PORT`, as the image's own C library finds it: a static program cannot load what that needs.
-fn resolve(to: &str) -> io::Result<SocketAddr> {
+fn resolve(to: &str) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = to.parse() {
-        return Ok(address);
+        return Ok(vec![address]);
     }
     let not_found = || io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     let (host, port) = to.rsplit_once(':').ok_or_else(not_found)?;
     let asked = Command::new("getent").args(["ahosts", host]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&asked.stdout);
-    let first = text.split_whitespace().next().and_then(|first| first.parse().ok()).ok_or_else(not_found)?;
-    Ok(SocketAddr::new(first, port.parse().map_err(|_| not_found())?))
+    let port = port.parse().map_err(|_| not_found())?;
+    // A line for each kind of socket.
+    let mut all: Vec<SocketAddr> = Vec::new();
+    for address in text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()) {
+        let address = SocketAddr::new(address, port);
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    if all.is_empty() { Err(not_found()) } else { Ok(all) }
 }

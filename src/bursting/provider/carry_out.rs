@@ -1,6 +1,6 @@
 //! The changes a slot's step asks for, as requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -370,11 +370,14 @@ impl Provider {
         tokio::spawn(async move {
             let found = tokio::net::lookup_host((host.clone(), 0)).await;
             let found: Result<Vec<IpAddr>, String> = match found {
-                Ok(addresses) => Ok(addresses.map(|address| address.ip()).collect()),
+                // Servers of names change the order each time, and that is no news.
+                Ok(addresses) => {
+                    Ok(addresses.map(|address| address.ip()).collect::<BTreeSet<_>>().into_iter().collect())
+                }
                 Err(error) => Err(error.to_string()),
             };
             let resolution = Resolution { host, found, at: this.shared.clock.mono() };
-            this.remember(&key, |memory| memory.resolution = Some(resolution));
+            this.remember(&key, |memory| memory.resolved_now(resolution));
             this.queue.mark(key);
         });
     }
@@ -399,12 +402,12 @@ impl Provider {
             let live = caches.services.of(&ObjectKey::of(service));
             self.applier.own(service, live.as_deref()).await?;
         }
-        for slice in &slices {
+        for slice in slices.iter().flatten() {
             let live = caches.slices.of(&ObjectKey::of(slice));
             self.applier.own(slice, live.as_deref()).await?;
         }
         for name in materialize::slice_names(&key.1) {
-            let unwanted = !slices.iter().any(|slice| slice.name_any() == name);
+            let unwanted = slices.as_ref().is_some_and(|all| !all.iter().any(|slice| slice.name_any() == name));
             let live = caches.slices.of(&ObjectKey::namespaced(&key.0, &name));
             let ours = live.as_deref().and_then(|live| Doomed::of_owner(live, owner));
             if let (true, Some(doomed)) = (unwanted, ours) {

@@ -23,6 +23,8 @@ pub(super) struct Lead {
     pub(super) told: String,
     /// No lead may be there.
     pub(super) refused: bool,
+    /// Where it is was not asked yet: the leader before may have led brokers there, and they stay where they are.
+    pub(super) unasked: bool,
 }
 
 impl Lead {
@@ -73,7 +75,7 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         None => {
             step.changes.push(Change::Resolve(lead.address.clone()));
             if step.memory.resolution.as_ref().is_none_or(|known| known.host != lead.address) {
-                return Lead::unknown("the lead's host name is being resolved".into());
+                return Lead { unasked: true, ..Lead::unknown("the lead's host name is being resolved".into()) };
             }
             step.memory.last_resolved(&lead.address)
         }
@@ -93,7 +95,7 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
     match bad.into_iter().find_map(Result::err) {
         Some(error) if ends.is_empty() => {
             let trouble = format!("the lead's address is refused: {error}");
-            Lead { ends, trouble, told, refused: true }
+            Lead { ends, trouble, told, refused: true, ..Lead::default() }
         }
         _ => Lead { ends, ..Lead::default() },
     }

@@ -120,12 +120,19 @@ pub(crate) fn key(spec: &HostedBurstSpec) -> HostedKey {
 pub struct Materials {
     /// Stands for the lead broker, if that is elsewhere.
     pub service: Option<Service>,
-    /// Where it leads to, by address family; empty while that is unknown.
-    pub slices: Vec<EndpointSlice>,
+    /// Where it leads to, by address family; empty while that is unknown. `None`: they stay as they are.
+    pub slices: Option<Vec<EndpointSlice>>,
     /// Where the brokers may connect to.
     pub egress: Egress,
     /// The brokers. Not made before the certificate is there.
     pub mini_cluster: Option<MiniCluster>,
+}
+
+impl Materials {
+    /// Leaves the way to the lead as it is.
+    pub(super) fn leave_the_way(&mut self) {
+        (self.slices, self.egress) = (None, Egress::Leave);
+    }
 }
 
 /// The objects of `hosted`, which must be one that the API server has answered with.
@@ -144,10 +151,12 @@ pub fn materials(
     let slices = [(false, family(false)), (true, family(true))];
     Ok(Materials {
         service: (!hosted.spec.whole).then(|| service(hosted)),
-        slices: slices
-            .into_iter()
-            .filter_map(|(v6, ends)| Some(endpoint_slice(hosted, v6, &ends, ends.first()?.port())))
-            .collect(),
+        slices: Some(
+            slices
+                .into_iter()
+                .filter_map(|(v6, ends)| Some(endpoint_slice(hosted, v6, &ends, ends.first()?.port())))
+                .collect(),
+        ),
         egress: match import.map(|import| import.egress.as_ref()) {
             // The peer was removed: its bursts end as they are.
             None => Egress::Leave,
@@ -215,11 +224,15 @@ fn endpoint_slice(hosted: &HostedBurst, v6: bool, ends: &[SocketAddr], port: u16
     EndpointSlice {
         metadata,
         address_type: if v6 { "IPv6" } else { "IPv4" }.into(),
-        endpoints: vec![Endpoint {
-            addresses: ends.iter().map(|end| end.ip().to_string()).collect(),
-            conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
-            ..Endpoint::default()
-        }],
+        // Of the addresses of one endpoint, Kubernetes uses the first alone.
+        endpoints: ends
+            .iter()
+            .map(|end| Endpoint {
+                addresses: vec![end.ip().to_string()],
+                conditions: Some(EndpointConditions { ready: Some(true), ..EndpointConditions::default() }),
+                ..Endpoint::default()
+            })
+            .collect(),
         ports: Some(vec![EndpointPort {
             name: Some(PORT_NAME.into()),
             port: Some(port.into()),
@@ -528,7 +541,7 @@ mod tests {
     #[test]
     fn without_certificate_and_address_there_are_no_brokers_and_no_endpoints() {
         let made = materials(&hosted(), &[], false, Some(&ImportPolicy::default())).unwrap();
-        assert_eq!((made.slices.len(), made.mini_cluster, made.egress), (0, None, Egress::Open));
+        assert_eq!((made.slices, made.mini_cluster, made.egress), (Some(Vec::new()), None, Egress::Open));
         assert_eq!(materials(&hosted(), &[], false, None).unwrap().egress, Egress::Leave);
     }
 

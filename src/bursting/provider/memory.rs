@@ -251,6 +251,16 @@ impl Memory {
         Some((known.found.clone(), again))
     }
 
+    /// A host name was asked. One that cannot be resolved now is where it was.
+    pub(super) fn resolved_now(&mut self, mut new: Resolution) {
+        if new.found.is_err()
+            && let Some(before) = self.resolution.take_if(|before| before.host == new.host && before.found.is_ok())
+        {
+            new.found = before.found;
+        }
+        self.resolution = Some(new);
+    }
+
     /// The last known addresses of a host name, however old.
     pub(super) fn last_resolved(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         match self.resolution.as_ref().filter(|known| known.host == host) {

@@ -88,7 +88,10 @@ pub(super) fn keep(
     let nodes = provisioning::attend(view, hosted, ready, step);
     let with_brokers = made || ready && !nodes.hold;
     let (trouble, told, provisions) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
-        Ok(materials) => {
+        Ok(mut materials) => {
+            if lead.unasked && made {
+                materials.leave_the_way();
+            }
             step.changes.push(Change::Materialize(Box::new(materials)));
             match unmade(step) {
                 Some(trouble) => (trouble.clone(), trouble, false),

@@ -43,7 +43,7 @@ const FIRST: Duration = Duration::from_secs(30);
 const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 
 /// Finds the address of the lead Service, and does so anew each time.
-pub type Resolve = Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<SocketAddr>> + Send>> + Send + Sync>;
+pub type Resolve = Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
 
 /// The burst's end. Cloning shares it.
 #[derive(Clone)]
@@ -170,14 +170,24 @@ impl Burst {
 
     async fn dial(&self) -> io::Result<TcpStream> {
         let known = *self.0.known.lock();
-        let address = match known {
-            Some(address) => address,
+        let addresses = match known {
+            Some(address) => vec![address],
             None => (self.0.resolve)().await?,
         };
-        let tcp = timeout(DIAL, TcpStream::connect(address)).await.map_err(io::Error::from).and_then(|tcp| tcp);
+        let mut last = io::ErrorKind::NotFound.into();
+        // A Service of two families may lead somewhere by one of them alone.
+        for address in addresses {
+            match timeout(DIAL, TcpStream::connect(address)).await.map_err(io::Error::from).and_then(|tcp| tcp) {
+                Ok(tcp) => {
+                    *self.0.known.lock() = Some(address);
+                    return Ok(tcp);
+                }
+                Err(error) => last = error,
+            }
+        }
         // A name that leads nowhere may lead elsewhere by now.
-        *self.0.known.lock() = tcp.is_ok().then_some(address);
-        tcp
+        *self.0.known.lock() = None;
+        Err(last)
     }
 }
 

@@ -90,7 +90,8 @@ impl World {
         let agent = agent.subscribe();
         let resolve: burst::Resolve = Box::new(move || {
             let agent = *agent.borrow();
-            Box::pin(async move { Ok(agent) })
+            // As a Service of two families, behind one of which nobody is.
+            Box::pin(async move { Ok(vec![([127, 0, 0, 1], 1).into(), agent]) })
         });
         let burst = burst::Burst::new(resolve, key, hold, "lake-0".into(), budget.clone()).unwrap();
         (at, tokio::spawn(burst.serve(listener)))

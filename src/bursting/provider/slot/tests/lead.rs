@@ -46,7 +46,7 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
         step.changes
             .iter()
             .find_map(|change| match change {
-                Change::Materialize(materials) => Some(materials.slices.len()),
+                Change::Materialize(materials) => Some(materials.slices.as_ref().map_or(0, Vec::len)),
                 _ => None,
             })
             .unwrap()
@@ -74,7 +74,7 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
     world.inlet = Ok("10.244.0.9:7000".parse().unwrap());
     let step = world.step();
     let made = step.changes.iter().find_map(|change| match change {
-        Change::Materialize(materials) => materials.slices.first(),
+        Change::Materialize(materials) => materials.slices.as_ref()?.first(),
         _ => None,
     });
     let made = made.unwrap();
@@ -134,6 +134,37 @@ fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "LeadAddress"));
     assert!(condition.message.contains("10.244.0.9 is in this cluster's own pod range"), "{}", condition.message);
     assert!(!said(&step, &key).message.contains("10.244.0.0/16"), "{}", said(&step, &key).message);
+}
+
+/// The danger: a name that cannot be resolved for once, or was not asked yet by a new leader, takes the way to the lead from
+/// brokers that run.
+#[test]
+fn the_way_to_a_lead_with_a_name_stays_while_nobody_knows_where_the_name_leads() {
+    let (mut world, _) = hosting("lead.example.org");
+    world.mini_cluster = Some(made(world.hosted.as_ref().unwrap()));
+    let slices = |world: &mut World| {
+        let changes = world.step().changes;
+        let made = changes.into_iter().find_map(|change| match change {
+            Change::Materialize(made) => Some(made),
+            _ => None,
+        });
+        let made = made.expect("it is materialized");
+        (made.slices.map(|slices| slices.len()), made.egress == Egress::Leave)
+    };
+    assert_eq!(slices(&mut world), (None, true), "a new leader has not asked");
+    let resolved = |found: Result<Vec<IpAddr>, String>, at: u64| Resolution {
+        host: "lead.example.org".into(),
+        found,
+        at: Mono::ZERO + Duration::from_secs(at),
+    };
+    let addresses = ["198.51.100.7", "2001:db8::7"].map(|text| text.parse().unwrap());
+    world.memory.resolved_now(resolved(Ok(addresses.into()), 0));
+    assert_eq!(slices(&mut world), (Some(2), false));
+    world.memory.resolved_now(resolved(Err("the server of names is away".into()), 1));
+    assert_eq!(slices(&mut world), (Some(2), false));
+    world.mini_cluster = None;
+    world.memory.resolution = None;
+    assert_eq!(slices(&mut world).0, Some(0), "before there are brokers, a policy comes first");
 }
 
 /// Pods that start let the agent look at the certificate once more.
@@ -259,7 +290,7 @@ fn reached(step: &SlotStep) -> Vec<IpAddr> {
         match change {
             Change::Dial(target) => all.extend(target.ends.iter().map(SocketAddr::ip)),
             Change::Materialize(materials) => {
-                let ends = materials.slices.iter().flat_map(|slice| &slice.endpoints);
+                let ends = materials.slices.iter().flatten().flat_map(|slice| &slice.endpoints);
                 all.extend(ends.flat_map(|end| &end.addresses).map(|text| text.parse::<IpAddr>().unwrap()));
                 let Egress::Only(policy) = &materials.egress else { continue };
                 let rules = policy.spec.iter().flat_map(|spec| spec.egress.iter().flatten());
