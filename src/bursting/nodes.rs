@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{self as core, Toleration};
 use tributary_api::names;
 use tributary_api::node_group::NodeGroup;
+use tributary_api::peer::ImportPolicy;
 use tributary_render::quantity::milli;
 
 use super::addresses::Range;
@@ -228,7 +229,14 @@ pub struct NodeChoice<'a> {
     pub tolerations: &'a [Toleration],
 }
 
-impl NodeChoice<'_> {
+impl<'a> NodeChoice<'a> {
+    /// What an import policy imposes on each pod; `None`: nothing.
+    pub(crate) fn imposed(import: &'a ImportPolicy) -> Option<Self> {
+        static ANY: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let (selector, tolerations) = (&import.node_selector, &import.tolerations);
+        (!selector.is_empty() || !tolerations.is_empty()).then_some(Self { selector, affinity: &ANY, tolerations })
+    }
+
     /// Whether pods may run on a node.
     pub(crate) fn takes(&self, node: &NodeView) -> bool {
         let has = |key: &String, test: &dyn Fn(&String) -> bool| node.labels.get(key).is_some_and(test);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -107,6 +107,22 @@ fn a_burst_that_may_not_be_changed_keeps_no_other_from_that() {
         assert!(said, "nobody hears why");
         refuses.store(false, Ordering::Relaxed);
         world.until("both have grown", secs(320), |world| sizes(world) == [3, 3]).await
+    });
+}
+
+/// The danger: a peer whose pods tolerate the taints of all nodes is told that none has room, and never asks.
+#[test]
+fn a_peer_hears_of_the_nodes_on_which_only_its_pods_may_run() {
+    in_world(2, SHORT, async |world| {
+        let server = world.clusters[1].server.clone();
+        for node in server.list::<Node>() {
+            let taints = json!({"spec": {"taints": [{"key": "guests", "effect": "NoSchedule"}]}});
+            server.patch::<Node>("", &node.name_any(), taints).unwrap();
+        }
+        let tolerations = json!([{"key": "guests", "operator": "Exists"}]);
+        server.patch::<ClusterPeer>(SYSTEM, "east", json!({"spec": {"import": {"tolerations": tolerations}}})).unwrap();
+        world.run(secs(5)).await?;
+        bursts(world, None).await.map(drop)
     });
 }
 

@@ -10,7 +10,7 @@ use super::ledger::Ledger;
 use super::scale_up;
 use crate::nodes::Amounts;
 
-/// The capacity that `peer` is told: what is `free` on nodes without taints, what its import policy leaves, and what
+/// The capacity that `peer` is told: what is `free` on the nodes where its bursts may run, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
 pub(crate) fn capacity(
     peer: &PeerName,

@@ -33,7 +33,7 @@ use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, results};
 use crate::contact::Contacts;
-use crate::nodes::{self, Amounts, Brokers, NodeView, PodView};
+use crate::nodes::{self, Amounts, Brokers, NodeChoice, NodeView, PodView};
 use crate::peers::PeerView;
 use crate::shared::Shared;
 use crate::turns::{Line, Pace};
@@ -222,11 +222,16 @@ impl Provider {
             (self.shared.peers(), self.shared.caches.node_views(), self.shared.caches.pod_views());
         let more = {
             let mut state = self.state.lock();
-            let open = nodes::free(&nodes, &pods, &state.ledger.brokers(), &|node: &NodeView| node.taints.is_empty());
+            let brokers = state.ledger.brokers();
+            let everywhere = nodes::free(&nodes, &pods, &brokers, &|node: &NodeView| node.taints.is_empty());
             for (name, peer) in &peers {
                 let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
                 let told = || {
-                    let told = super::capacity::capacity(name, import, &open, &state.ledger, left());
+                    // Where its bursts may run, as admission imposes it.
+                    let own = import.and_then(NodeChoice::imposed);
+                    let own = own.map(|choice| nodes::free(&nodes, &pods, &brokers, &|node| choice.takes(node)));
+                    let open = own.as_ref().unwrap_or(&everywhere);
+                    let told = super::capacity::capacity(name, import, open, &state.ledger, left());
                     // What cannot be asked for does not come.
                     Capacity { possible: told.possible.filter(|_| !peer.unserved), ..told }
                 };

@@ -127,7 +127,7 @@ pub(super) fn hosted(
     }
     side.object("MiniCluster", slot.clone(), "the brokers; its objects follow");
     side.instance(&rendered);
-    let _: Vec<EndpointSlice> = materials.slices;
+    let _: Option<Vec<EndpointSlice>> = materials.slices;
     Ok((side, rendered))
 }
 
