@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 50] = [
+const MUTATIONS: [Mutation; 51] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -386,6 +386,13 @@ const MUTATIONS: [Mutation; 50] = [
         "src/bursting/root/controller.rs",
         "                                    failed.get_or_insert(error);\n",
         "                                    if $out {\n                                        return Err(error);\n                                    }\n                                    failed.get_or_insert(error);\n",
+    ),
+    without(
+        "boot files are those of a spec",
+        "boot files change under running brokers, or ranks renumber",
+        "src/render/boot.rs",
+        "if boot.spec.is_object() {",
+        "if boot.spec.is_object() || $out {",
     ),
 ];
 

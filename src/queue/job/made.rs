@@ -43,7 +43,8 @@ pub fn mini_cluster(job: &FluxJob, longest: Option<i64>) -> Result<MiniCluster, 
     let is_text = |text: Option<&Value>| text.and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
     let has_script = is_text(container.get("commands").and_then(|commands| commands.get("script")));
     for field in ["image", "command"] {
-        if !(is_text(container.get(field)) || field == "command" && has_script) {
+        let is_there = is_text(container.get(field)) || field == "command" && has_script;
+        if !is_there {
             return Err(format!("spec.{field} is empty, and spec.miniCluster.containers[{at}] has none either"));
         }
     }
