@@ -60,6 +60,8 @@ pub struct Claimed {
     pub cores: u32,
     /// Their GPUs, by `size`.
     pub gpus: u32,
+    /// Cores and GPUs, by `maxSize`, of those that it has not taken yet: FluxSetups over there do not count them.
+    pub untaken: (u32, u32),
 }
 
 impl Claimed {
@@ -67,6 +69,9 @@ impl Claimed {
     pub fn add(&mut self, wish: &Wish) {
         self.bursts += 1;
         self.brokers = self.brokers.saturating_add(wish.max_size);
+        let of_all = |each: u32| wish.max_size.saturating_mul(each);
+        let (cores, gpus) = self.untaken;
+        self.untaken = (cores.saturating_add(of_all(wish.cores)), gpus.saturating_add(of_all(wish.gpus)));
         self.add_pods(wish);
     }
 
@@ -330,9 +335,9 @@ fn granted(wish: &Wish, left: &NamespaceRoom, claimed: Claimed) -> Result<(), St
     let amounts = [
         ("burst", 1, mini_clusters.map(u64::from), claimed.bursts),
         ("brokers", of_all(1), brokers.map(u64::from), claimed.brokers),
-        ("cores", of_all(wish.cores.into()), milli_cores.map(|milli| milli / 1000), claimed.cores),
+        ("cores", of_all(wish.cores.into()), milli_cores.map(|milli| milli / 1000), claimed.untaken.0),
         ("MiB of memory", of_all(wish.memory_mib), *memory_mib, 0),
-        ("GPUs", of_all(wish.gpus.into()), gpus.map(u64::from), claimed.gpus),
+        ("GPUs", of_all(wish.gpus.into()), gpus.map(u64::from), claimed.untaken.1),
     ];
     for (what, wanted, left, claimed) in amounts {
         let left = left.map(|left| left.saturating_sub(claimed.into()));
@@ -522,6 +527,24 @@ mod tests {
         assert_eq!(placed("hpc", 3), Ok("west".into()));
         assert_eq!(placed("hpc", 4), Err("west: 4 brokers wanted, its FluxSetup leaves 3".into()));
         assert_eq!(placed("other", 3), Err("west: 3 brokers wanted, its FluxSetup leaves 2".into()));
+    }
+
+    #[test]
+    fn a_burst_that_was_taken_is_not_taken_off_what_a_flux_setup_leaves_once_more() {
+        let mut west = peer(64, &[]);
+        let room = NamespaceRoom { namespace: "hpc".into(), milli_cores: Some(6000), ..NamespaceRoom::default() };
+        west.capacity.as_mut().unwrap().rooms = vec![room];
+        let peers = [("west".into(), west)].into();
+        let placed = |claimed: Claimed| {
+            let claims = BTreeMap::from([(PeerName::from("west"), claimed)]);
+            let wish = Wish { namespace: "hpc".into(), ..wish(3) };
+            place(&wish, &peers, &claims, &BTreeMap::new()).map_err(|none| none.to_string())
+        };
+        let (mut taken, mut offered) = (Claimed::default(), Claimed::default());
+        taken.add_pods(&wish(3));
+        offered.add(&wish(3));
+        assert_eq!(placed(taken), Ok("west".into()));
+        assert_eq!(placed(offered), Err("west: 6 cores wanted, its FluxSetup leaves 0".into()));
     }
 
     #[test]
