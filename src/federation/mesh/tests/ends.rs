@@ -26,7 +26,7 @@ async fn with_ends(pair: &mut Pair, hold: Duration) -> (SocketAddr, TcpListener)
     let leads = pair.leads.subscribe();
     let resolve: burst::Resolve = Box::new(move || {
         let at = *leads.borrow();
-        Box::pin(async move { io::Result::Ok(at) })
+        Box::pin(async move { io::Result::Ok(vec![at]) })
     });
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
