@@ -100,6 +100,32 @@ fn what_is_not_provisioned_is_asked_for_no_more_and_placed_elsewhere() {
     }
 }
 
+/// The danger: an autoscaler goes on for a burst that runs elsewhere, since somebody holds its request.
+#[test]
+fn a_request_that_somebody_holds_is_waited_for() {
+    in_world(3, SHORT, async |world| {
+        for provider in [1, 2] {
+            allow(world, provider, 2);
+        }
+        autoscale(world, 1, 64, 0);
+        autoscale(world, 2, 64, 2);
+        apply(world, "lake", &["west", "north"]);
+        world.until("it is asked for", secs(20), |world| asked(world, 1) == (1, 1)).await?;
+        let (server, name) = (world.clusters[1].server.clone(), world.clusters[1].requests()[0].name_any());
+        let held = |by: &[&str]| {
+            let finalizers = json!({"metadata": {"finalizers": by}});
+            server.patch::<ProvisioningRequest>(USERS, &name, finalizers).unwrap();
+        };
+        held(&["example.org/held"]);
+        let ends = |world: &World| world.clusters[1].requests()[0].meta().deletion_timestamp.is_some();
+        world.until("it is given back", WAIT + secs(30), ends).await?;
+        world.run(secs(10)).await?;
+        assert_eq!(status(world).peer.as_deref(), Some("west"), "{}", world.summary());
+        held(&[]);
+        world.until("it is ready elsewhere", WAIT, |world| ready_on(world, 2)).await
+    });
+}
+
 /// The danger: whoever restarts asks twice, or forgets what was asked for.
 #[test]
 fn agents_die_while_nodes_are_asked_for() {
