@@ -117,7 +117,7 @@ fn a_request_that_somebody_holds_is_waited_for() {
             server.patch::<ProvisioningRequest>(USERS, &name, finalizers).unwrap();
         };
         held(&["example.org/held"]);
-        let ends = |world: &World| world.clusters[1].requests()[0].meta().deletion_timestamp.is_some();
+        let ends = |world: &World| world.clusters[1].requests()[0].metadata.deletion_timestamp.is_some();
         world.until("it is given back", WAIT + secs(30), ends).await?;
         world.run(secs(10)).await?;
         assert_eq!(status(world).peer.as_deref(), Some("west"), "{}", world.summary());
