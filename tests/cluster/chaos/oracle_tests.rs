@@ -35,7 +35,7 @@ fn a_secret_key_is_found_wherever_it_is() {
     let whose = Some("curve.cert of east lake-curve".to_owned());
     let boot = |word: &str| {
         let files = [("system.toml".to_owned(), format!("a\n{word}\n"))].into();
-        Boot { revision: 1, files, rank_map: String::new(), template: String::new(), spec: Value::Null }.encode()
+        Boot { revision: 1, files, rank_map: String::new(), template: String::new(), spec: json!({}) }.encode()
     };
     assert_eq!(found(json!({"data": {"a": format!("x{KEY}y")}})), whose);
     assert_eq!(found(json!({"status": {"conditions": [{"message": KEY}]}})), whose);

@@ -25,11 +25,16 @@ impl Watched {
         };
         let failed = || Failure::new(format!("failed to find out where the agents of namespace {namespace} work"));
         let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-        let leases = Api::<Lease>::all(client.clone()).list_metadata(&named).await.map_err(|error| {
+        let leases = Api::<Lease>::all(client.clone()).list(&named).await.map_err(|error| {
             failed().because(error).hint("may you list Leases? They show whether other agents run in this cluster")
         })?;
-        let others = leases.items.iter().filter_map(ResourceExt::namespace).filter(|other| other != namespace);
-        let others: Vec<String> = others.collect();
+        // An agent that ends gives its Lease back.
+        let is_held = |lease: &&Lease| {
+            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+            holder.is_some_and(|holder| !holder.is_empty())
+        };
+        let others = leases.items.iter().filter(is_held).filter_map(ResourceExt::namespace);
+        let others: Vec<String> = others.filter(|other| other != namespace).collect();
         if others.is_empty() {
             return Ok(Self(Vec::new()));
         }
