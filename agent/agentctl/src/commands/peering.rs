@@ -210,11 +210,18 @@ pub(super) fn check_existing(
 ) -> Result<()> {
     let Some(peer) = existing else { return Ok(()) };
     let name = peer.metadata.name.as_deref().unwrap_or_default();
-    let context = match known_by {
+    let (first, context) = match known_by {
         // Its authority was lost, and it has another one: bursts of both sides go on.
         KnownBy::ItsOwner { uid, .. } if peer.pinned_uid() == Some(uid) => return Ok(()),
-        KnownBy::ItsOwner { context, .. } => format!("--context {} ", paste::quoted(context)),
-        KnownBy::ItsWord => String::new(),
+        // Its UID is another one, or nobody knows it: `link` can tell no more.
+        KnownBy::ItsOwner { context, .. } => (String::new(), format!("--context {} ", paste::quoted(context))),
+        KnownBy::ItsWord => {
+            let own = &own.cluster;
+            let link = format!(
+                "if it is the same cluster, whoever may write in both links them: `agentctl link {name} {own}`; "
+            );
+            (link, String::new())
+        }
     };
     let known = peer.spec.trust_bundle.as_deref().filter(|pem| !pem.trim().is_empty()).unwrap_or(&own.trust_bundle);
     let same = TrustBundle::from_pem(known.as_bytes())
@@ -224,10 +231,8 @@ pub(super) fn check_existing(
     }
     Err(Failure::new(format!("cluster {} has a ClusterPeer {name} already, with other authorities", own.cluster)).hint(
         format!(
-            "if it is the same cluster, whoever may write in both links them: `agentctl link {name} {own}`, with their \
-             contexts; if it was made anew, remove the old one first: `agentctl {context}peer remove {name}`; else one of \
-             the two needs another cluster.name",
-            own = own.cluster,
+            "{first}if it was made anew, remove the old one first: `agentctl {context}peer remove {name}`; else one of the two \
+             needs another cluster.name"
         ),
     ))
 }
@@ -375,6 +380,7 @@ mod tests {
         let owner = KnownBy::ItsOwner { uid: "1-2", context: "at-east" };
         let refused = check(Some(&peer), &other, owner).unwrap_err();
         assert!(refused.contains("`agentctl --context at-east peer remove west`"), "{refused}");
+        assert!(!refused.contains("agentctl link"), "that was just done: {refused}");
         // The same cluster, by the UID of the first contact, lost its authority.
         peer.status = Some(ClusterPeerStatus { cluster_uid: Some("1-2".into()), ..ClusterPeerStatus::default() });
         assert_eq!(check(Some(&peer), &other, owner), Ok(()));
