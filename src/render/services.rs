@@ -66,6 +66,8 @@ fn lead(model: &Model<'_>) -> Option<Service> {
     let spec = ServiceSpec {
         type_: Some(kind.to_owned()),
         ports: Some(vec![broker_port(node_port)]),
+        // Other clusters may reach the nodes by the other family.
+        ip_family_policy: (kind == "NodePort").then(|| "PreferDualStack".to_owned()),
         ..selecting(lead_pod(model))
     };
     let metadata = metadata::child(model, names::lead(model.name), Some(role::LEAD));

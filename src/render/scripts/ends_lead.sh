@@ -1,5 +1,9 @@
-# The broker, and the agent that dials it, are at the IPv4 address where there is one.
-_addresses() { getent ahostsv4 "$1" 2>/dev/null || getent ahosts "$1" 2>/dev/null; }
+# The broker, and the agent that dials it, are at the address of the cluster's first family.
+_addresses() {
+    local family=v4
+    if [[ $(<"$cfg/broker.toml") == *$'\nenable_ipv6 = true\n'* ]]; then family=v6; fi
+    getent "ahosts$family" "$1" 2>/dev/null || getent ahosts "$1" 2>/dev/null
+}
 if [[ $HOSTNAME == "$mainHost" ]] && read -r _address _ < <(_addresses "$HOSTNAME"); then
     if [[ $_address == *:* ]]; then _address=[$_address]; fi
     _start_ends lead --listen "$_address:$_ends_port" --broker "$_address:$_broker_port"

@@ -20,6 +20,7 @@ place() {
 place hostlist "$configroot/etc/flux/system/hostlist"
 place R "$configroot/etc/flux/system/R"
 place broker.toml "$configroot/etc/flux/config/broker.toml"
+#@ipv6
 echo "broker.toml:"
 cat "$configroot/etc/flux/config/broker.toml"
 

@@ -46,6 +46,7 @@ pub(super) const ENDS_DIR: &str = "/flux_operator_ends";
 pub(super) const RESTFUL_FILE: &str = "restful.sh";
 
 const INIT: &str = include_str!("init.sh");
+const INIT_IPV6: &str = include_str!("init_ipv6.sh");
 const INIT_VIEW: &str = include_str!("init_view.sh");
 const INIT_NO_VIEW: &str = include_str!("init_no_view.sh");
 const ENVIRONMENT: &str = include_str!("environment.sh");
@@ -133,6 +134,7 @@ fn init(model: &Model<'_>) -> String {
     let view = if model.spec.flux.container.disable { INIT_NO_VIEW } else { INIT_VIEW };
     Parts::default()
         .with("settings", settings([("viewbase", model.spec.flux.mount_path())]))
+        .when(model.spec.flux.broker_config.is_none(), "ipv6", INIT_IPV6)
         .with("view", view)
         .fill(INIT)
 }

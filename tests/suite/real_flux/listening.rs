@@ -2,7 +2,7 @@
 //! only then.
 
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -31,7 +31,7 @@ struct Whole<'w, W> {
 
 impl<'w, W> Whole<'w, W> {
     /// `way` is what leads to the lead broker at this address.
-    fn start(world: &'w World, way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<W>) -> Self {
+    fn start(world: &'w World, way: impl FnOnce(&World, &str, IpAddr) -> Result<W>) -> Self {
         let spec = "
   size: 2
   interactive: true
@@ -101,7 +101,7 @@ fn brokers_whose_lead_is_cut_off_are_left_alone_with_their_job() {
 }
 
 /// As through a NodePort: the packets of the brokers themselves cross the way that is cut.
-fn direct(world: &World, cluster: &str, lead: Ipv4Addr) -> Result<()> {
+fn direct(world: &World, cluster: &str, lead: IpAddr) -> Result<()> {
     world.publish(cluster, &format!("{cluster}-lead.{NAMESPACE}.svc.cluster.local"), lead)
 }
 

@@ -9,6 +9,7 @@ mod ends;
 mod formats;
 mod gateway;
 mod install;
+mod ipv6;
 mod listening;
 mod mpi;
 mod pod;

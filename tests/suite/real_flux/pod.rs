@@ -1,7 +1,7 @@
 //! One pod of a [`World`]: a host name, files, and a process 1.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(super) struct Pod<'w> {
     world: &'w World,
     host: String,
     /// Its address; another pod of the same name has another.
-    pub(super) address: Ipv4Addr,
+    pub(super) address: IpAddr,
+    number: u8,
     process: u32,
     child: Child,
     log: PathBuf,
@@ -49,12 +50,21 @@ impl<'w> Pod<'w> {
     pub(super) fn new(
         world: &'w World,
         spec: &PodSpec,
-        address: Ipv4Addr,
+        (address, number): (IpAddr, u8),
         process: u32,
         child: Child,
         log: PathBuf,
     ) -> Self {
-        Self { world, host: spec.host.clone(), address, process, child, log, environment: spec.environment.clone() }
+        Self {
+            world,
+            host: spec.host.clone(),
+            address,
+            number,
+            process,
+            child,
+            log,
+            environment: spec.environment.clone(),
+        }
     }
 
     /// Runs a command in the pod with the environment of its process 1, as `kubectl exec` does: what it printed.
@@ -100,8 +110,8 @@ impl<'w> Pod<'w> {
     }
 
     fn link(&self, state: &str) -> Result<()> {
-        // As the pod was attached: its addresses and its ports of the bridge count together.
-        let port = format!("vpod{}", self.address.octets()[3] - 1);
+        // As the pod was attached.
+        let port = format!("vpod{}", self.number);
         run(self.world.command().args(["ip", "link", "set", &port, state])).map(drop)
     }
 

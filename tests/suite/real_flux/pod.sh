@@ -5,7 +5,9 @@ attach) # attach NETNS BRIDGE ADDRESS ROUTER: a network namespace with eth0, beh
   ip netns add "$2"
   ip link add "v$2" type veth peer name eth0 netns "$2"
   ip link set "v$2" master "$3" up
-  ip -n "$2" addr add "$4/24" dev eth0
+  # Otherwise, nobody can listen at an IPv6 address for a second.
+  case $4 in *:*) nodad=nodad ;; *) nodad= ;; esac
+  ip -n "$2" addr add "$4" dev eth0 $nodad
   ip -n "$2" link set eth0 up
   ip -n "$2" link set lo up
   ip -n "$2" route add default via "$5"

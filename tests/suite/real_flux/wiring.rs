@@ -1,7 +1,7 @@
 //! One instance of three slots, each in a cluster of its own, from the files that `tributary::flux` makes.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -148,7 +148,7 @@ impl<'w> Instance<'w> {
         &self,
         slot: &str,
         lead: &Pod<'_>,
-        way: impl FnOnce(&World, &str, Ipv4Addr) -> Result<Relay>,
+        way: impl FnOnce(&World, &str, IpAddr) -> Result<Relay>,
     ) -> Result<(Relay, Vec<Pod<'w>>)> {
         let relay = way(self.world, slot, lead.address)?;
         self.world.publish(slot, &lead_service(slot), self.world.router(slot))?;

@@ -8,8 +8,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -29,14 +30,41 @@ pub(super) const PORT: u16 = 8050;
 /// Most seconds one command in a pod may take: far more than any needs, so that a hang is a failure.
 const COMMAND_LIMIT: &str = "120";
 
+/// Which addresses a world has, and no others: of cluster `n`, `10.n.0.0/24` or `fd00:n::/64`.
+#[derive(Clone, Copy)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn address(self, cluster: u8, host: u8) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, cluster, 0, host).into(),
+            Self::V6 => Ipv6Addr::new(0xfd00, cluster.into(), 0, 0, 0, 0, 0, host.into()).into(),
+        }
+    }
+
+    /// With the length of its cluster's prefix.
+    fn with_prefix(self, address: IpAddr) -> String {
+        let length = match self {
+            Self::V4 => 24,
+            Self::V6 => 64,
+        };
+        format!("{address}/{length}")
+    }
+}
+
 /// The namespaces, and what is known about them.
 pub(super) struct World {
     guard: Child,
     directory: TempDir,
     pub(super) install: Install,
     clusters: Vec<String>,
-    names: RefCell<BTreeMap<String, BTreeMap<String, Ipv4Addr>>>,
+    /// By cluster, in the order in which they were published.
+    names: RefCell<BTreeMap<String, Vec<(String, IpAddr)>>>,
     pods: Cell<u8>,
+    family: Family,
     /// It has no users of its own but those of the machine.
     shares_users: bool,
 }
@@ -44,24 +72,29 @@ pub(super) struct World {
 impl World {
     /// A world with these clusters and nothing in them.
     pub(super) fn start(install: Install, clusters: &[&str]) -> Result<Self> {
-        Self::new(install, clusters, false)
+        Self::new(install, clusters, Family::V4, false)
+    }
+
+    /// The same where nothing has an IPv4 address.
+    pub(super) fn of_ipv6(install: Install, clusters: &[&str]) -> Result<Self> {
+        Self::new(install, clusters, Family::V6, false)
     }
 
     /// One in which other users than root exist; `None`, with a line that says so, if we are not root.
     pub(super) fn with_users(install: Install, clusters: &[&str]) -> Result<Option<Self>> {
         if std::fs::metadata("/proc/self")?.uid() == 0 {
-            return Self::new(install, clusters, true).map(Some);
+            return Self::new(install, clusters, Family::V4, true).map(Some);
         }
         writeln!(std::io::stderr(), "SKIPPED: real_flux: only root can try what Flux does as another user")?;
         Ok(None)
     }
 
-    fn new(install: Install, clusters: &[&str], shares_users: bool) -> Result<Self> {
+    fn new(install: Install, clusters: &[&str], family: Family, shares_users: bool) -> Result<Self> {
         let directory = TempDir::new()?;
         for (name, script) in [("world.sh", WORLD), ("pod.sh", POD)] {
             std::fs::write(directory.path().join(name), script)?;
         }
-        let bridges = (1..=clusters.len()).map(|number| format!("br{number}"));
+        let bridges = (1..).take(clusters.len()).map(|number| family.with_prefix(family.address(number, 1)));
         let users: &[&str] = if shares_users { &[] } else { &["--user", "--map-root-user"] };
         let mut guard = Command::new("unshare")
             .args(users)
@@ -83,7 +116,7 @@ impl World {
         );
         let clusters: Vec<String> = clusters.iter().map(|&name| name.to_owned()).collect();
         let (names, pods) = (RefCell::default(), Cell::new(0));
-        let world = Self { guard, directory, install, clusters, names, pods, shares_users };
+        let world = Self { guard, directory, install, clusters, names, pods, family, shares_users };
         for cluster in &world.clusters {
             world.write_names(cluster)?;
         }
@@ -98,13 +131,20 @@ impl World {
     }
 
     /// Address of a cluster's router: where its pods reach what is outside.
-    pub(super) fn router(&self, cluster: &str) -> Ipv4Addr {
-        Ipv4Addr::new(10, self.number(cluster), 0, 1)
+    pub(super) fn router(&self, cluster: &str) -> IpAddr {
+        self.family.address(self.number(cluster), 1)
     }
 
     /// What the cluster's DNS says for a name from now on.
-    pub(super) fn publish(&self, cluster: &str, name: &str, address: Ipv4Addr) -> Result<()> {
-        self.names.borrow_mut().entry(cluster.to_owned()).or_default().insert(name.to_owned(), address);
+    pub(super) fn publish(&self, cluster: &str, name: &str, address: IpAddr) -> Result<()> {
+        {
+            let mut names = self.names.borrow_mut();
+            let names = names.entry(cluster.to_owned()).or_default();
+            match names.iter_mut().find(|(known, _)| known == name) {
+                Some(known) => known.1 = address,
+                None => names.push((name.to_owned(), address)),
+            }
+        }
         self.write_names(cluster)
     }
 
@@ -112,7 +152,7 @@ impl World {
     pub(super) fn start_pod(&self, spec: &PodSpec) -> Result<Pod<'_>> {
         let number = self.pods.get() + 1;
         self.pods.set(number);
-        let address = Ipv4Addr::new(10, self.number(&spec.cluster), 0, number + 1);
+        let address = self.family.address(self.number(&spec.cluster), number + 1);
         let netns = format!("pod{number}");
         let bridge = format!("br{}", self.number(&spec.cluster));
         let pod_sh = self.directory.path().join("pod.sh");
@@ -121,7 +161,7 @@ impl World {
 
         let mut attach = self.command();
         attach.arg("bash").arg(&pod_sh).args(["attach", &netns, &bridge]);
-        attach.args([address, self.router(&spec.cluster)].map(|address| address.to_string()));
+        attach.args([self.family.with_prefix(address), self.router(&spec.cluster).to_string()]);
         run(&mut attach).context("failed to attach a pod to its network")?;
         self.publish(&spec.cluster, &spec.fqdn, address)?;
 
@@ -139,7 +179,7 @@ impl World {
         BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
         ensure!(line.ends_with('\n'), "pod {} did not start: {}", spec.host, tail(&log));
         let process = line.trim_end().parse()?;
-        Ok(Pod::new(self, spec, address, process, child, log))
+        Ok(Pod::new(self, spec, (address, number), process, child, log))
     }
 
     /// Whether packets pass between clusters, which they do not at first: those that do not are dropped, and nobody is told.
@@ -150,19 +190,19 @@ impl World {
     }
 
     /// A relay that listens on the router of `cluster` and leads to `target`, port [`PORT`] both.
-    pub(super) fn relay(&self, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
+    pub(super) fn relay(&self, cluster: &str, target: IpAddr) -> Result<Relay> {
         self.relay_by(env!("CARGO_BIN_EXE_nodeport_relay"), cluster, target)
     }
 
     /// The same by two agents and the tunnel between them; a cut is one of the way between the agents.
-    pub(super) fn tunnel(&self, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
+    pub(super) fn tunnel(&self, cluster: &str, target: IpAddr) -> Result<Relay> {
         self.relay_by(env!("CARGO_BIN_EXE_tunnel_relay"), cluster, target)
     }
 
-    fn relay_by(&self, program: &str, cluster: &str, target: Ipv4Addr) -> Result<Relay> {
+    fn relay_by(&self, program: &str, cluster: &str, target: IpAddr) -> Result<Relay> {
         let mut command = self.command();
         command.arg(program);
-        command.args([self.router(cluster), target].map(|address| format!("{address}:{PORT}")));
+        command.args([self.router(cluster), target].map(|address| SocketAddr::new(address, PORT).to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let answers = BufReader::new(child.stdout.take().expect("it is piped"));
         let orders = child.stdin.take();
@@ -207,13 +247,15 @@ impl World {
         self.directory.path().join(format!("{cluster}.hosts"))
     }
 
-    /// In place: pods see the file through a mount.
+    /// In place: pods see the file through a mount. Those that read it meanwhile miss no name that was there before.
     fn write_names(&self, cluster: &str) -> Result<()> {
         let mut text = String::from("127.0.0.1 localhost\n");
         for (name, address) in self.names.borrow().get(cluster).into_iter().flatten() {
             writeln!(text, "{address} {name}")?;
         }
-        Ok(std::fs::write(self.hosts_file(cluster), text)?)
+        let mut file = OpenOptions::new().create(true).truncate(false).write(true).open(self.hosts_file(cluster))?;
+        file.write_all(text.as_bytes())?;
+        Ok(file.set_len(u64::try_from(text.len())?)?)
     }
 }
 
