@@ -64,4 +64,6 @@ if [[ -n $_terminating ]]; then exit 143; fi
 ) <&0 &
 _main=$!
 _attend 60
+# A container that has ended keeps its pod from being ready, though Flux runs on.
+until [[ -e $_complete || -n $_terminating ]]; do _pause 1; done
 exit 0
