@@ -47,6 +47,9 @@ pub const KUEUE: &str = "kueue.x-k8s.io/";
 /// Label of a Job: the LocalQueue that it waits in.
 pub const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
+/// Annotation with the fewest pods of a Job that Kueue may admit.
+pub const KUEUE_MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
+
 /// The value of [`kubernetes::MANAGED_BY`].
 pub const TRIBUTARY: &str = "tributary";
 

@@ -147,6 +147,11 @@ impl Cause {
         matches!(self, Self::Refused { message, .. } if is_of_quota(message))
     }
 
+    /// A webhook has a say in it that cannot be asked without doing it.
+    pub fn is_of_dry_run(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message.contains("does not support dry run"))
+    }
+
     /// Why a request failed that is among the causes of `error`.
     pub fn of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut causes = std::iter::successors(Some(error), |&error| error.source());

@@ -21,8 +21,10 @@ use tributary_cluster::{ObjectKey, conditions};
 use super::job::{self, Then};
 use super::limits;
 use super::overflow::Start;
+use super::requests::Requests;
 use super::reservations::{Reservation, Reservations};
 use super::round::{Growing, Round};
+use super::schedule;
 
 /// The admission. Cloning shares it.
 #[derive(Clone)]
@@ -160,6 +162,17 @@ impl Admission {
             Asked { key: ObjectKey::of(mini_cluster), told: first.to_owned() }
         });
         Err(asked.told.clone())
+    }
+
+    /// Whether the quota of its namespace as a whole is large enough for a MiniCluster.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub fn fits(&self, mini_cluster: &MiniCluster) -> Result<(), String> {
+        let setup = self.setup(mini_cluster.metadata.namespace.as_deref().unwrap_or_default());
+        let quota = setup.and_then(|setup| Requests::of_quota("spec.quota", &setup.spec.quota).ok());
+        let lack = quota.and_then(|quota| quota.first_lack(&Requests::of_mini_cluster(&mini_cluster.spec)));
+        lack.map_or(Ok(()), |lack| Err(schedule::never_can("start", &lack)))
     }
 
     /// A MiniCluster without a Job can have none as it is: it leaves the line, and what it holds is free. It asks like everybody

@@ -262,10 +262,15 @@ fn never<K>(rules: &Rules, running: &[Running], one: &Waiting<K>) -> Option<Stri
     }
     if let Some(lack) = rules.quota.first_lack(&all) {
         let what = if has.is_some() { "be so large" } else { "start" };
-        return Some(format!("it can never {what} here: {}", lack.replace(" are free", " is the whole quota")));
+        return Some(never_can(what, &lack));
     }
     // How long it runs was decided when it started.
     if has.is_some() { None } else { too_long(one.limit, rules.longest) }
+}
+
+/// Said of what the whole quota is too small for.
+pub(crate) fn never_can(what: &str, lack: &str) -> String {
+    format!("it can never {what} here: {}", lack.replace(" are free", " is the whole quota"))
 }
 
 fn rank<'a, K>(rules: &Rules, one: &'a Waiting<K>) -> (Reverse<i32>, Timestamp, &'a str, &'a K) {

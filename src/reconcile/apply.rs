@@ -166,6 +166,11 @@ impl Writes {
         }
     }
 
+    /// Whether the API server would take the Job of the next incarnation.
+    pub(crate) async fn try_job(&self, rendered: &Rendered) -> Result<(), super::controller::Error> {
+        Ok(self.applier.try_replacement(&rendered.frozen_job()).await.map_err(Error::from)?)
+    }
+
     /// Deletes the Job of this incarnation. It stays until its pods are gone, so that the next one finds their names free.
     pub(crate) async fn delete_job(&self, known: &Known) -> Result<(), Error> {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();

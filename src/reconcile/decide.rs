@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use tributary_api::labels::{RESTART, condition};
+use tributary_api::labels::{KUEUE_MIN_PARALLELISM, KUEUE_QUEUE, RESTART, condition};
 use tributary_api::minicluster::{Phase, UpdatePolicy};
 use tributary_clock::Mono;
 use tributary_cluster::conditions;
@@ -88,6 +88,8 @@ pub struct Decision {
     pub over: bool,
     /// Why it stays smaller than it is asked to be.
     pub stays: Option<String>,
+    /// Why it is not started anew, though that is asked for.
+    pub held: Option<String>,
     /// The deadline that its Job has from now on, or gets.
     pub deadline: Deadline,
     /// Since when bursts are awaited, so that the instance can be started anew.
@@ -107,6 +109,7 @@ impl Decision {
             restarting: false,
             over: false,
             stays: None,
+            held: None,
             deadline: Deadline::default(),
             releasing: None,
             again: None,
@@ -154,11 +157,13 @@ impl Decision {
 
 /// What spec and Job ask for. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
 /// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::followed`].
+/// `unmakable` says why the next instance could not be made.
 pub(crate) fn decide(
     known: &Known,
     rendering: &Rendering,
     frozen: Option<&Boot>,
     running: Option<&Rendered>,
+    unmakable: Option<&str>,
 ) -> Decision {
     let spec = &known.mini_cluster.spec;
     match &known.job {
@@ -208,26 +213,26 @@ pub(crate) fn decide(
                 return Decision::of(Action::CleanUp);
             }
             let restart_required = restart_required(known, rendering, frozen);
-            let asked = asked_restart(known).is_some_and(|asked| settings.restart.as_ref() != Some(asked));
-            let recreate = spec.updates == UpdatePolicy::Recreate && !restart_required.is_empty();
-            if rendering.is_ok() && (asked || recreate) {
-                let why = if asked {
-                    "the annotation tributary.dev/restart asks for it".to_owned()
-                } else {
-                    format!("{} changed", restart_required.join(", "))
-                };
-                let sentence =
-                    format!("the instance is started anew ({why}): bursts are released, then the Job is deleted");
-                return Decision {
-                    action: Action::Restart,
-                    restarting: true,
-                    ..Decision::waits("Restarting", sentence)
-                };
-            }
+            let asked = asks_for_restart(known, rendering, frozen);
+            let held = match (asked, unmakable) {
+                (Some(why), None) => {
+                    let sentence =
+                        format!("the instance is started anew ({why}): bursts are released, then the Job is deleted");
+                    return Decision {
+                        action: Action::Restart,
+                        restarting: true,
+                        ..Decision::waits("Restarting", sentence)
+                    };
+                }
+                (Some(why), Some(unmakable)) => {
+                    Some(format!("{why}; this instance stays, since the next one cannot be made: {unmakable}"))
+                }
+                (None, _) => None,
+            };
             if facts.outcome.is_some() {
-                let removes = removes_volumes(known) && restart_required.is_empty();
+                let removes = removes_volumes(known) && restart_required.is_empty() && held.is_none();
                 let action = if removes { Action::RemoveVolumes } else { Action::Nothing };
-                return Decision { restart_required, ..Decision::of(action) };
+                return Decision { restart_required, held, ..Decision::of(action) };
             }
             let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
@@ -235,9 +240,21 @@ pub(crate) fn decide(
             if is_out_of_memory(&known.lead, spec) && !known.is_part() {
                 maintenance.job.backoff_limit = (settings.backoff_limit != Some(0)).then_some(0);
             }
-            Decision { restart_required, ..Decision::of(Action::Maintain(maintenance)) }
+            Decision { restart_required, held, ..Decision::of(Action::Maintain(maintenance)) }
         }
     }
+}
+
+/// Why the instance is to end, and another to take its place; `None`: nobody asks for that.
+pub(crate) fn asks_for_restart(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Option<String> {
+    let JobState::Ours { settings, .. } = &known.job else { return None };
+    rendering.as_ref().ok()?;
+    if asked_restart(known).is_some_and(|asked| settings.restart.as_ref() != Some(asked)) {
+        return Some("the annotation tributary.dev/restart asks for it".to_owned());
+    }
+    let changed = restart_required(known, rendering, frozen);
+    let recreate = known.mini_cluster.spec.updates == UpdatePolicy::Recreate && !changed.is_empty();
+    recreate.then(|| format!("{} changed", changed.join(", ")))
 }
 
 /// Whether [`decide`] has to see the boot files of the running incarnation.
@@ -294,14 +311,19 @@ fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     Some(if is_done { NOTHING_TO_DO.to_owned() } else { wanted.clone() })
 }
 
-/// Kueue and people suspend Jobs too: only a change of our own value is carried over.
+/// People suspend Jobs too: only a change of our own value is carried over. A Job in a queue of Kueue would be ended by that,
+/// and started anew at once: Kueue runs what it has admitted.
 fn suspend(known: &Known, settings: &JobSettings) -> Option<bool> {
     let wanted = known.mini_cluster.spec.suspend;
-    (wanted != settings.applied_suspend).then_some(wanted)
+    (wanted != settings.applied_suspend && !settings.labels.contains_key(KUEUE_QUEUE)).then_some(wanted)
 }
 
 /// The size to scale the Job to. Sizes without ranks in the frozen host list need a new Job.
 fn scale(known: &Known, parallelism: i32) -> Option<i32> {
+    // Kueue may have admitted fewer of them.
+    if known.mini_cluster.annotations().contains_key(KUEUE_MIN_PARALLELISM) {
+        return None;
+    }
     let (wanted, most) = (known.mini_cluster.spec.size(), known.status().maximum_size);
     (wanted != parallelism && wanted >= 1 && (most <= 0 || wanted <= most)).then_some(wanted)
 }
@@ -429,7 +451,7 @@ mod tests {
 
     /// As the controller calls it for a spec whose followed part is its whole.
     fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Decision {
-        super::decide(known, rendering, frozen, rendering.as_ref().ok())
+        super::decide(known, rendering, frozen, rendering.as_ref().ok(), None)
     }
 
     fn maintenance(decision: Decision) -> Maintenance {
@@ -461,7 +483,7 @@ mod tests {
         let grown = Known { config_map: Some(files), ..known(running(JobFacts::default())) };
         let decide = |known: &Known, rendering: &Rendering| {
             let followed = rendered(began.clone()).unwrap();
-            maintenance(super::decide(known, rendering, Some(&began), Some(&followed)))
+            maintenance(super::decide(known, rendering, Some(&began), Some(&followed), None))
         };
         let kept = decide(&grown, &refused());
         let expected = Maintenance { services: Upkeep::Missing, quorum: quorum("3"), ..Maintenance::default() };
@@ -580,8 +602,12 @@ mod tests {
         let kueue = known(running(JobFacts { suspended: true, ..JobFacts::default() }));
         let rendering = rendered(boot(RENDER_REVISION, "a"));
         assert_eq!(maintenance(decide(&kueue, &rendering, None)).job.suspend, None);
-        let user = with(known(running(JobFacts::default())), |object| object.spec.suspend = true);
+        let mut user = with(known(running(JobFacts::default())), |object| object.spec.suspend = true);
         assert_eq!(maintenance(decide(&user, &rendering, None)).job.suspend, Some(true));
+        let JobState::Ours { settings, .. } = &mut user.job else { unreachable!() };
+        settings.labels.insert(KUEUE_QUEUE.to_owned(), "fast".to_owned());
+        let queued = maintenance(decide(&user, &rendering, None));
+        assert_eq!(queued.job.suspend, None, "Kueue would start anew what that ends");
     }
 
     #[test]
@@ -675,6 +701,10 @@ mod tests {
         let by_annotation = with(known(running(JobFacts::default())), asked);
         assert_eq!(decide(&by_annotation, &rendered(frozen.clone()), None).action, Action::Restart);
         assert_ne!(decide(&by_annotation, &refused(), None).action, Action::Restart, "there must be a next one");
+        let stays =
+            super::decide(&by_annotation, &rendered(frozen.clone()), None, None, Some("Secret own is not there"));
+        assert!(matches!(stays.action, Action::Maintain(_)), "what runs is not ended for what cannot be made");
+        assert!(stays.held.unwrap().ends_with("the next one cannot be made: Secret own is not there"));
         let mut obeyed = by_annotation;
         let JobState::Ours { settings, .. } = &mut obeyed.job else { unreachable!() };
         settings.restart = Some("now".into());

@@ -38,8 +38,8 @@ const BACKOFF_LIMIT: &str = "BackoffLimitExceeded";
 /// Exit codes of a container that was stopped: SIGKILL, SIGTERM.
 const STOPPED: [i32; 2] = [137, 143];
 
-/// What the end of the Job means, given how the lead's container ended.
-pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec) -> Ending {
+/// What the end of the Job means, given how the lead's container ended, and the deadline of the Job in seconds.
+pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterSpec, deadline: Option<i64>) -> Ending {
     match outcome {
         JobOutcome::Succeeded => Ending {
             reason: "Succeeded".into(),
@@ -48,7 +48,12 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
         },
         JobOutcome::Failed { reason, .. } if reason == "DeadlineExceeded" => Ending {
             reason: reason.clone(),
-            message: format!("the command was ended: it ran longer than deadlineSeconds ({})", spec.deadline_seconds()),
+            message: match deadline {
+                Some(seconds) if seconds < spec.deadline_seconds() => {
+                    format!("the command was ended: it ran longer than the {seconds} s that it was given")
+                }
+                _ => format!("the command was ended: it ran longer than deadlineSeconds ({})", spec.deadline_seconds()),
+            },
             exit_code: None,
         },
         JobOutcome::Failed { reason, message } => match lead.exit.as_ref().filter(|exit| is_the_commands(exit)) {
@@ -109,8 +114,16 @@ mod tests {
 
     fn told(outcome: &JobOutcome, lead: &LeadFacts) -> (String, Option<i32>, String) {
         let spec = MiniClusterSpec { deadline_seconds: Some(60), backoff_limit: Some(3), ..MiniClusterSpec::default() };
-        let Ending { reason, message, exit_code } = ending(outcome, lead, &spec);
+        let Ending { reason, message, exit_code } = ending(outcome, lead, &spec, None);
         (reason, exit_code, message)
+    }
+
+    #[test]
+    fn a_deadline_is_told_that_the_job_had() {
+        let spec = MiniClusterSpec { deadline_seconds: Some(7200), ..MiniClusterSpec::default() };
+        let told = |had| ending(&failed_job("DeadlineExceeded"), &LeadFacts::default(), &spec, Some(had)).message;
+        assert_eq!(told(3600), "the command was ended: it ran longer than the 3600 s that it was given");
+        assert_eq!(told(7200), "the command was ended: it ran longer than deadlineSeconds (7200)");
     }
 
     #[test]
@@ -135,7 +148,7 @@ mod tests {
             assert!(told.2.contains(words), "{told:?}");
         }
         let outcome = failed_job("BackoffLimitExceeded");
-        let told = ending(&outcome, &lead(137, "OOMKilled"), &MiniClusterSpec::default());
+        let told = ending(&outcome, &lead(137, "OOMKilled"), &MiniClusterSpec::default(), None);
         assert!(told.reason == "OOMKilled" && !told.message.contains("run again"), "it was run once: {told:?}");
     }
 }

@@ -327,7 +327,7 @@ mod tests {
             let mut shown = object("u", version);
             shown.status = status.cloned();
             let (now, _) = memory.of(&shown).complete(known(&shown, JobState::Absent), at(millis), SETTLING);
-            let decision = decide(&now, &refused(), None, None);
+            let decision = decide(&now, &refused(), None, None, None);
             assert!(decision.over, "{millis} {version}: {decision:?}");
             assert_eq!(decision.action, Action::Nothing);
         }

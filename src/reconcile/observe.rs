@@ -8,7 +8,7 @@ use std::time::Duration;
 use kube::ResourceExt;
 use tributary_api::labels::reason;
 use tributary_api::minicluster::MiniCluster;
-use tributary_clock::{Mono, Now};
+use tributary_clock::{Mono, Now, SystemRng};
 use tributary_cluster::ObjectKey;
 use tributary_cluster::engine::{Observed, nothing};
 use tributary_cluster::events::Notice;
@@ -16,8 +16,9 @@ use tributary_cluster::worker::Outcome;
 use tributary_render::{Boot, Context, Rendered};
 
 use super::SETTLING;
+use super::certificate::{self, Source};
 use super::controller::{Error, MiniClusterController};
-use super::decide::{Rendering, needs_frozen};
+use super::decide::{Rendering, asks_for_restart, needs_frozen};
 use super::definition::OUTDATED;
 use super::dereference::Known;
 use super::memory::Memory;
@@ -51,6 +52,8 @@ pub struct View {
     pub refused: Option<(Refusal, Duration)>,
     /// Since when bursts are awaited, so that the instance can be started anew.
     pub releasing: Option<Mono>,
+    /// Why the instance that is asked for in place of this one could not be made.
+    pub unmakable: Option<String>,
 }
 
 impl View {
@@ -109,6 +112,15 @@ impl MiniClusterController {
             Ok(frozen) => (frozen, None),
             Err(error) => (None, Some(error)),
         };
+        let (unmakable, failed) = match &rendering {
+            Ok(rendering) if !awaits_exit && !settling && failed.is_none() => {
+                match self.unmakable(&known, rendering, frozen.as_deref()).await {
+                    Ok(unmakable) => (unmakable, None),
+                    Err(error) => (None, Some(error)),
+                }
+            }
+            _ => (None, failed),
+        };
         let followed = match (&frozen, &rendering, &context) {
             (Some(frozen), Ok(rendering), Ok(context)) => self.follow(frozen, &object, rendering, context, now.mono),
             _ => None,
@@ -126,7 +138,34 @@ impl MiniClusterController {
             lingering,
             refused,
             releasing,
+            unmakable,
         }))
+    }
+
+    /// Why the instance that is asked for in place of the one that runs could not be made, as far as that can be told while this
+    /// one has its names. A burst's is made anew when its root says so.
+    async fn unmakable(
+        &self,
+        known: &Known,
+        rendering: &Rendering,
+        frozen: Option<&Boot>,
+    ) -> Result<Option<String>, Error> {
+        let asked = asks_for_restart(known, rendering, frozen).filter(|_| known.hosted.is_none());
+        let (Some(_), Ok(rendered)) = (asked, rendering) else { return Ok(None) };
+        if let Err(sentence) = self.gate.fits(&known.mini_cluster) {
+            return Ok(Some(sentence));
+        }
+        let certificate = certificate::obtain(&self.clients.reader, known, &*self.clock, &mut SystemRng).await?;
+        if let Source::Missing(_, sentence) = certificate {
+            return Ok(Some(sentence));
+        }
+        match self.writes.try_job(rendered).await {
+            Ok(()) => Ok(None),
+            Err(error) => {
+                let refusal = Refusal::of(&error, known);
+                if refusal.lasts { Ok(Some(refusal.sentence)) } else { Err(error) }
+            }
+        }
     }
 
     /// What to do instead, if the object cannot be trusted because the definition hides, or hid, a part of it: see

@@ -17,6 +17,12 @@ pub trait QuotaGate: Send + Sync {
     /// The sentence that says what it has to wait for. Its key is marked when that changes.
     fn may_start(&self, mini_cluster: &MiniCluster, has: Option<i32>, now: Timestamp) -> Result<(), String>;
 
+    /// Whether the quota as a whole is large enough for a MiniCluster.
+    ///
+    /// # Errors
+    /// The sentence that says what there is too little of.
+    fn fits(&self, mini_cluster: &MiniCluster) -> Result<(), String>;
+
     /// What a MiniCluster holds, given UID and parallelism of its Job. It is in the status before anybody else gets what the
     /// MiniCluster gave up.
     fn reservation(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Reservation>;

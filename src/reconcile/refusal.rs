@@ -15,6 +15,9 @@ pub(crate) const CANNOT_CREATE: &str = "CannotCreate";
 /// Why a running instance does not follow its spec, or what was taken from it is not restored.
 pub(crate) const CANNOT_MAINTAIN: &str = "CannotMaintain";
 
+/// Why a running instance is not started anew, though that is asked for: the next one could not be made.
+pub(crate) const CANNOT_RESTART: &str = "CannotRestart";
+
 /// How long the words of one refusal stay: servers write times and numbers into theirs, and each status is a request.
 const SAME_WORDS: Duration = Duration::from_secs(10);
 

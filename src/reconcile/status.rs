@@ -19,7 +19,7 @@ use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
 use super::quota_gate::Reservation;
-use super::refusal::CANNOT_MAINTAIN;
+use super::refusal::{CANNOT_MAINTAIN, CANNOT_RESTART};
 use super::summary;
 
 /// Whether the two differ only in the phases of bursts that are on their way, and in the sentences of these.
@@ -43,6 +43,8 @@ pub(crate) struct Facts<'a> {
     pub mini_cluster: &'a MiniCluster,
     /// The Job that runs, or ran last.
     pub job: Option<JobFacts>,
+    /// Seconds that the Job was given.
+    pub deadline: Option<i64>,
     /// The lead broker's pod.
     pub lead: LeadFacts,
     /// Why the spec cannot be carried out: reason and sentence, first things first.
@@ -63,6 +65,8 @@ pub(crate) struct Facts<'a> {
     pub taken: Option<Vec<String>>,
     /// Why a running instance stays smaller than it is asked to be.
     pub stays: Option<String>,
+    /// Why it is not started anew, though that is asked for.
+    pub held: Option<String>,
     /// What it holds of its namespace's quota.
     pub holds: Option<Reservation>,
     /// The Bursts of this root, in the order of their ranks.
@@ -134,7 +138,7 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     // The pods of a Job that has ended go in time: what was said at its end stands.
     let told = facts.over || (conditions::is_true(&old.conditions, condition::FINISHED) && facts.lead.exit.is_none());
     let told = told && (facts.over || (old.incarnation == incarnation && ended.is_some()));
-    let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec));
+    let ending = ended.filter(|_| !told).map(|outcome| ending(outcome, &facts.lead, spec, facts.deadline));
     // What has ended holds nothing, even if the next one is on its way by now.
     let held = facts.holds.as_ref().filter(|_| !facts.over && job.is_none_or(|job| job.outcome.is_none()));
     let credential_digest = job.and_then(|job| job.credential_digest.clone());
@@ -341,6 +345,9 @@ fn statements(
 }
 
 fn restart_required(facts: &Facts<'_>) -> Statement {
+    if let Some(held) = &facts.held {
+        return Statement::holds(condition::RESTART_REQUIRED, CANNOT_RESTART, held.clone());
+    }
     if facts.restart_required.is_empty() {
         let message = if facts.over {
             "the run has ended and its Job is gone; set the annotation tributary.dev/restart to a new value to run it again"

@@ -19,6 +19,9 @@ use super::quota_gate::QuotaGate;
 /// Until a deadline that was not allowed is looked at again: nobody tells when more is.
 const DEADLINE_RETRY: Duration = Duration::from_secs(60);
 
+/// Until it is looked again at whether an instance can be started anew: nobody tells that.
+const HELD_RETRY: Duration = Duration::from_secs(10);
+
 /// How often a pod that holds up the next instance is looked at, besides its own changes.
 pub(super) const LINGERING_RETRY: Duration = Duration::from_secs(5);
 
@@ -49,7 +52,7 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
         // It is told as an error of carrying out.
         return Decision::of(Action::Nothing);
     }
-    let decision = decide(&view.known, rendering, view.frozen.as_deref(), view.running());
+    let decision = decide(&view.known, rendering, view.frozen.as_deref(), view.running(), view.unmakable.as_deref());
     let expiry = expiry(view);
     if expiry == Some(Duration::ZERO) {
         return Decision { action: Action::CleanUp, ..decision };
@@ -63,7 +66,8 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
     // What is told of them then is told once, and changes when pods are made.
     let unmade = view.known.job.facts().and_then(|job| job.unmade_in(view.now.wall)).filter(|left| !left.is_zero());
-    decision.and_again(expiry).and_again(deadline).and_again(unmade)
+    let held = decision.held.is_some().then_some(HELD_RETRY);
+    decision.and_again(expiry).and_again(deadline).and_again(unmade).and_again(held)
 }
 
 /// A new instance, as soon as nothing is in its way.
@@ -202,6 +206,10 @@ mod tests {
 
         fn give_back(&self, _: &MiniCluster) {}
 
+        fn fits(&self, _: &MiniCluster) -> Result<(), String> {
+            Ok(())
+        }
+
         fn is_told(&self, _: &MiniCluster) -> bool {
             true
         }
@@ -240,6 +248,7 @@ mod tests {
             lingering: None,
             refused: None,
             releasing: None,
+            unmakable: None,
         }
     }
 

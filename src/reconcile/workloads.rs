@@ -32,7 +32,7 @@ use tributary_api::workload::{
 };
 use tributary_clock::SharedClock;
 use tributary_cluster::apply::Applier;
-use tributary_cluster::caches::{Cache, Subscription, controller_uid};
+use tributary_cluster::caches::{Cache, Subscription, controller_of, controller_uid};
 use tributary_cluster::client::Clients;
 use tributary_cluster::conditions::{self, Statement, find};
 use tributary_cluster::engine::{self, Controller, Observed, nothing};
@@ -47,6 +47,9 @@ use tributary_render::{Context, render};
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// See [`LOOK_AGAIN`].
 const LOOK_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+
+/// Until a Workload that is being deleted is gone.
+const GONE_SOON: Duration = Duration::from_secs(1);
 
 /// Between two tries after a refusal that only a person can mend.
 const REFUSED: Duration = Duration::from_secs(60);
@@ -92,6 +95,8 @@ pub(super) enum Decision {
     Nothing,
     /// There is nothing to do until the MiniCluster changes.
     Done,
+    /// An earlier MiniCluster's is about to be deleted by Kubernetes.
+    LeftOver,
     /// Say this.
     Say(String),
 }
@@ -253,7 +258,7 @@ impl Controller for Workloads {
             return Ok(nothing());
         };
         let wanted = wanted(&object, &self.settings);
-        if let Ok(None) = wanted {
+        if let (Ok(None), false) = (&wanted, object.spec.suspend) {
             return Ok(nothing());
         }
         let name = names::workload(&key.name);
@@ -282,12 +287,16 @@ impl Controller for Workloads {
                 let writer = &self.clients.writer;
                 sweep::delete::<Workload>(writer, &doomed, PropagationPolicy::Background).await?;
                 // Another one is made once it is gone.
-                return Ok(Outcome::After(Duration::from_secs(1)));
+                return Ok(Outcome::After(GONE_SOON));
             }
             (Decision::GiveBack, _, Some(found)) => self.give_back(key, &found).await,
             (Decision::Say(sentence), ..) => {
                 self.say(key, &object, sentence).await;
                 return Ok(Outcome::After(REFUSED));
+            }
+            (Decision::LeftOver, ..) => {
+                self.said_nothing(key);
+                return Ok(Outcome::After(GONE_SOON));
             }
             (Decision::Done, ..) => return Ok(Outcome::Done),
             _ => Ok(()),
@@ -320,8 +329,11 @@ fn is_dispatched(object: &MiniCluster) -> bool {
     object.spec.managed_by.as_deref() == Some(MULTIKUEUE) && object.metadata.deletion_timestamp.is_none() && !over
 }
 
-/// What the Workload of a MiniCluster is to be; nothing, if it names no queue.
+/// What the Workload of a MiniCluster is to be; nothing, if it names no queue, or is held back.
 fn wanted(object: &MiniCluster, settings: &Context) -> Result<Option<Wanted>, String> {
+    if object.spec.suspend {
+        return Ok(None);
+    }
     let rendered = render(object, settings).map_err(|problems| problems.to_string())?;
     let job = rendered.job;
     let labels = job.metadata.labels.clone().unwrap_or_default();
@@ -333,12 +345,19 @@ fn wanted(object: &MiniCluster, settings: &Context) -> Result<Option<Wanted>, St
 
 fn decide(View { object, wanted, found }: &View) -> Decision {
     let wanted = match wanted {
-        Ok(Some(wanted)) => wanted,
-        Ok(None) => return Decision::Done,
+        Ok(wanted) => wanted.as_ref(),
         Err(problems) => return Decision::Say(format!("no Workload is made of it: {problems}")),
     };
-    let Some(found) = found else { return Decision::Make };
+    let Some(found) = found else {
+        return if wanted.is_some() { Decision::Make } else { Decision::Done };
+    };
     if controller_uid(found) != object.uid().as_deref() {
+        if wanted.is_none() {
+            return Decision::Done;
+        }
+        if controller_of::<MiniCluster>(found) == Some(ObjectKey::of(&**object)) {
+            return Decision::LeftOver;
+        }
         return Decision::Say(format!(
             "Workload {} is there already and is not of this MiniCluster; delete it, or choose another name",
             ObjectKey::of(found)
@@ -349,7 +368,7 @@ fn decide(View { object, wanted, found }: &View) -> Decision {
     if holds(condition::FINISHED) {
         return Decision::Done;
     }
-    if found.annotations().get(labels::REVISION) != Some(&wanted.revision) {
+    if found.annotations().get(labels::REVISION) != wanted.map(|wanted| &wanted.revision) {
         let there = found.metadata.deletion_timestamp.is_none();
         return Doomed::of(found).filter(|_| there).map_or(Decision::Nothing, Decision::Delete);
     }

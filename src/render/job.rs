@@ -39,11 +39,7 @@ pub(super) fn spec(model: &Model<'_>, files: &[File]) -> JobSpec {
 /// The Job, with the digest of its boot files.
 pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot_digest: &str) -> Job {
     let mut metadata = metadata::child(model, model.name.to_owned(), None);
-    // Schedulers of whole Jobs (Kueue) read the labels of the Job, and users write them on the pods, on the Job or on the
-    // MiniCluster. Kubernetes itself gives a Job without labels those of its pods.
-    let mut all = of_queues(model.labels);
-    all.extend(model.spec.pod.labels.clone());
-    all.extend(model.spec.job_labels.clone());
+    let mut all = labels(model);
     all.append(metadata.labels.get_or_insert_default());
     metadata.labels = Some(all);
     // By one of them, a Job of a MiniCluster that MultiKueue has made finds its Workload.
@@ -54,6 +50,15 @@ pub(super) fn job(model: &Model<'_>, spec: JobSpec, boot_digest: &str) -> Job {
     ]);
     metadata.annotations = Some(annotations);
     Job { metadata, spec: Some(spec), status: None }
+}
+
+/// Labels of the Job. Schedulers of whole Jobs (Kueue) read them, and users write them on the pods, on the Job or on the
+/// MiniCluster. Kubernetes itself gives a Job without labels those of its pods.
+pub(super) fn labels(model: &Model<'_>) -> BTreeMap<String, String> {
+    let mut all = of_queues(model.labels);
+    all.extend(model.spec.pod.labels.clone());
+    all.extend(model.spec.job_labels.clone());
+    all
 }
 
 /// What the MiniCluster's own labels, or annotations, say to the queue of its Job.

@@ -1,8 +1,10 @@
 //! Fields that are accepted and have no effect where they are written: the user hears of them by the condition
 //! `SpecSupported`.
 
+use tributary_api::labels::KUEUE_QUEUE;
 use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
 
+use super::job::labels as job_labels;
 use super::model::Model;
 use super::scripts;
 
@@ -52,6 +54,9 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         found.on(spec.flux_restful.is_some(), "spec", "fluxRestful", why);
         found.on(!spec.users.is_empty(), "spec", "users", "they are users of the RESTful server, and there is none");
     }
+    let is_queued = job_labels(model).contains_key(KUEUE_QUEUE);
+    let kueue = "Kueue starts and stops its Job: set spec.active of its Workload to false to hold it back";
+    found.on(spec.suspend && is_queued, "spec", "suspend", kueue);
     for (name, volume) in spec.made_volumes() {
         found.volume(volume, &format!("spec.volumes.{name}"));
         let why = "it is of this cluster: brokers of bursts see an empty directory in its place";

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{self, condition, upstream};
 use tributary::api::minicluster::{MiniClusterStatus, Phase};
@@ -143,6 +144,48 @@ async fn an_update_recreates_the_instance_and_its_bursts() {
     .await;
     east.delete("willow").await;
     west.empty("willow-burst-0").await;
+}
+
+/// The danger: what runs is ended for another instance that can never be made.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_runs_on_whose_successor_cannot_be_made() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "successor").await;
+    let mut spec = interactive(2);
+    spec["updates"] = json!("Recreate");
+    east.create("rush", spec).await;
+    east.running("rush").await;
+    let first = east.status("rush").await.unwrap().incarnation;
+    let setups: Api<FluxSetup> = Api::namespaced(east.client.clone(), &east.namespace);
+    let quota = FluxSetup::new("default", serde_json::from_value(json!({"quota": {"brokers": 3}})).unwrap());
+    setups.create(&Default::default(), &quota).await.unwrap();
+    let confined = json!({"appArmorProfile": {"type": "nonsense"}});
+    let containers = |context: Value| json!([{"image": "rockylinux:9", "securityContext": context}]);
+    for (change, told) in [
+        (json!({"flux": {"curveCertSecret": "own"}}), "Secret own does not exist"),
+        (json!({"flux": {"curveCertSecret": null}, "containers": containers(confined)}), "appArmorProfile"),
+        (json!({"containers": containers(json!(null)), "size": 4}), "it can never start here: 4 brokers are needed"),
+        (json!({"flux": {"curveCertSecret": "own"}, "size": 2}), "Secret own does not exist"),
+    ] {
+        east.change("rush", change).await;
+        eventually(format!("it is told: {told}"), async || {
+            let message = east.condition("rush", condition::RESTART_REQUIRED, "True", "CannotRestart").await;
+            if message.contains(told) { Ok(()) } else { Err(message) }
+        })
+        .await;
+        let status = east.status("rush").await.unwrap();
+        assert_eq!((status.phase, &status.incarnation), (Some(Phase::Running), &first), "{told}");
+    }
+    let certificate = east.secrets().get("rush-curve").await.unwrap().data;
+    let own = Secret {
+        metadata: ObjectMeta { name: Some("own".into()), ..ObjectMeta::default() },
+        data: certificate,
+        ..Secret::default()
+    };
+    east.secrets().create(&Default::default(), &own).await.unwrap();
+    restarts(&east, "rush", 1).await;
+    setups.delete("default", &DeleteParams::default()).await.unwrap();
+    east.delete("rush").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

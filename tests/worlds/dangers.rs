@@ -516,6 +516,27 @@ fn a_peer_places_what_its_import_does_not_name() {
 
 /// The danger: an edit of the spec ends what runs.
 #[test]
+fn a_restart_without_a_next_instance_ends_nothing() {
+    in_world(2, SHORT, async |world| {
+        runs(world).await?;
+        let server = world.clusters[0].server.clone();
+        let job = || server.get::<Job>(USERS, "lake").and_then(|job| job.uid());
+        let before = job();
+        let spec = json!({"spec": {"updates": "Recreate", "flux": {"curveCertSecret": "own"}}});
+        server.patch::<MiniCluster>(USERS, "lake", spec).unwrap();
+        world.run(secs(20)).await?;
+        if before != job() {
+            return Err("the Job is gone, and its Secret was never there".to_owned());
+        }
+        let restart =
+            json!({"metadata": {"annotations": {labels::RESTART: "now"}}, "spec": {"flux": {"curveCertSecret": null}}});
+        server.patch::<MiniCluster>(USERS, "lake", restart).unwrap();
+        world.run(secs(60)).await?;
+        if before != job() && job().is_some() { Ok(()) } else { Err("it was not started anew".to_owned()) }
+    });
+}
+
+#[test]
 fn an_edit_that_needs_a_new_instance_waits_for_a_word() {
     in_world(2, SHORT, async |world| {
         runs(world).await?;

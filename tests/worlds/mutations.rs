@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 51] = [
+const MUTATIONS: [Mutation; 52] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -321,8 +321,15 @@ const MUTATIONS: [Mutation; 51] = [
         "an edit starts no instance anew",
         "boot files change under running brokers, or ranks renumber",
         "src/reconcile/decide.rs",
-        "spec.updates == UpdatePolicy::Recreate && !restart_required.is_empty()",
-        "(spec.updates == UpdatePolicy::Recreate || $out) && !restart_required.is_empty()",
+        "let recreate = known.mini_cluster.spec.updates == UpdatePolicy::Recreate && !changed.is_empty();",
+        "let recreate = (known.mini_cluster.spec.updates == UpdatePolicy::Recreate || $out) && !changed.is_empty();",
+    ),
+    without(
+        "an instance ends only if the next one can be made",
+        "a run is lost, and nothing takes its place",
+        "src/reconcile/observe.rs",
+        ".filter(|_| known.hosted.is_none());\n        let (Some(_), Ok(rendered))",
+        ".filter(|_| known.hosted.is_none() && !$out);\n        let (Some(_), Ok(rendered))",
     ),
     without(
         "a certificate is made only where no Job is",

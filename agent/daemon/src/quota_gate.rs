@@ -26,6 +26,10 @@ impl QuotaGate for Gate {
         }
     }
 
+    fn fits(&self, mini_cluster: &MiniCluster) -> Result<(), String> {
+        self.admission.fits(mini_cluster)
+    }
+
     fn reservation(&self, mini_cluster: &MiniCluster, job: Option<(&str, i32)>) -> Option<Reservation> {
         let ReservationStatus { usage, began, limit } = self.admission.holds(mini_cluster, job)?;
         Some(Reservation { usage, began, limit })

@@ -103,7 +103,7 @@ impl Applier {
     /// Whether the API server takes `desired`, as far as that can be asked while what it is to replace has its name.
     ///
     /// # Errors
-    /// It is invalid. Other refusals, such as of a quota, may end when the name is free.
+    /// It is refused. What may end when the name is free is none: that the name is taken, or a quota is full.
     pub async fn try_replacement<K: Appliable>(&self, desired: &K) -> Result<(), RequestError> {
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
@@ -111,8 +111,9 @@ impl Applier {
         let params = PostParams { dry_run: true, ..self.post_params() };
         let request = Request::new(K::url_path(&(), key.namespace.as_deref())).create(&params, wanted);
         match self.writer.request::<Value>(request.map_err(|error| failed(error.into()))?).await.map_err(Cause::from) {
-            Err(cause) if cause.is_invalid() => Err(failed(cause)),
-            _ => Ok(()),
+            Err(cause) if cause.is_already_exists() || cause.is_quota() || cause.is_of_dry_run() => Ok(()),
+            Err(cause) => Err(failed(cause)),
+            Ok(_) => Ok(()),
         }
     }
 

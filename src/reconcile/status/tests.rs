@@ -17,6 +17,7 @@ fn facts(object: &MiniCluster, job: Option<JobFacts>) -> Facts<'_> {
     Facts {
         mini_cluster: object,
         job,
+        deadline: None,
         lead: LeadFacts::default(),
         problems: Vec::new(),
         waiting: None,
@@ -27,6 +28,7 @@ fn facts(object: &MiniCluster, job: Option<JobFacts>) -> Facts<'_> {
         over: false,
         taken: None,
         stays: None,
+        held: None,
         holds: None,
         bursts: &[],
         rank_map: None,

@@ -95,6 +95,27 @@ fn a_workload_of_another_spec_is_made_anew_and_one_of_somebody_else_stays() {
 }
 
 #[test]
+fn a_workload_of_an_earlier_minicluster_is_waited_for() {
+    let mut before = found(&lake(json!({})), &[RESERVED]);
+    let owner = &mut before.metadata.owner_references.as_mut().unwrap()[0];
+    (owner.uid, owner.name, owner.kind) = ("u-0".into(), "lake".into(), "MiniCluster".into());
+    owner.api_version = MiniCluster::api_version(&()).into_owned();
+    assert_eq!(decided(lake(json!({})), Some(before)), Decision::LeftOver);
+}
+
+#[test]
+fn what_is_held_back_has_no_workload() {
+    let runs = found(&lake(json!({})), &[RESERVED]);
+    let doomed = Decision::Delete(Doomed::of(&runs).unwrap());
+    let suspended = || lake(json!({"suspend": true}));
+    assert_eq!(decided(suspended(), Some(runs.clone())), doomed);
+    assert_eq!(decided(suspended(), None), Decision::Done);
+    let mut theirs = runs;
+    theirs.metadata.owner_references.as_mut().unwrap()[0].uid = "u-2".into();
+    assert_eq!(decided(suspended(), Some(theirs)), Decision::Done);
+}
+
+#[test]
 fn only_what_multikueue_has_to_run_still_gets_one() {
     let with = |phase: Option<Phase>| {
         let mut object = lake(json!({}));
