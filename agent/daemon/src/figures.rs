@@ -138,7 +138,10 @@ impl Collector for Figures {
         let statuses = || objects.iter().map(|object| object.status.as_ref());
         let phases = counted(&PHASES, &PHASE_WORDS, statuses().map(|status| status.and_then(|status| status.phase)));
         gauges(&mut encoder, &MINI_CLUSTERS, phases)?;
-        let wanted = statuses().flatten().map(|status| i64::from(status.size)).sum();
+        // What has ended, or is held back, wants none.
+        let over = [Phase::Succeeded, Phase::Failed, Phase::Suspended];
+        let wanted = statuses().flatten().filter(|status| status.phase.is_none_or(|phase| !over.contains(&phase)));
+        let wanted = wanted.map(|status| i64::from(status.size)).sum();
         let ready = statuses().flatten().map(|status| i64::from(status.ready.unwrap_or(0))).sum();
         gauges(&mut encoder, &BROKERS, [("wanted", wanted), ("ready", ready)])?;
 

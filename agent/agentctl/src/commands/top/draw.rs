@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Row, Table};
-use tributary::admin::{ClusterRow, ClusterStatus};
+use tributary::admin::{ClusterRow, ClusterStatus, MiniClusterRow};
 use tributary::contract::{PeerState, Traffic};
 
 use super::scene::{Scene, Tab};
@@ -54,8 +54,11 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
     };
     let version = own.map(|own| own.version.clone()).or_else(|| row.peer.as_ref()?.version.clone());
     let heard = row.peer.as_ref().map(|peer| age(peer.last_seen, scene.read));
-    let brokers =
-        own.map(|own| own.mini_clusters.iter().fold((0, 0), |sum, one| (sum.0 + one.ready, sum.1 + one.size)));
+    let wants = |one: &&MiniClusterRow| !["Succeeded", "Failed", "Suspended"].contains(&one.phase.as_str());
+    let brokers = own.map(|own| {
+        let mini_clusters = own.mini_clusters.iter().filter(wants);
+        mini_clusters.fold((0, 0), |sum, one| (sum.0 + one.ready, sum.1 + one.size))
+    });
     let bursts =
         own.map(|own| own.bursts.iter().fold((0, 0), |sum, one| (sum.0 + u32::from(one.phase == "Ready"), sum.1 + 1)));
     let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());

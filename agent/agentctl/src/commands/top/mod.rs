@@ -39,11 +39,11 @@ pub(crate) async fn run(target: &Target, top: &Top) -> Result<()> {
             tokio::select! {
                 key = keys.recv() => match key {
                     Some(Key::End) | None => return Ok(()),
-                    Some(Key::Next) => scene.tab = scene.tab.next(),
+                    Some(Key::Next) => scene.turn_to(scene.tab.next()),
                     Some(Key::Down) => scene.offset = scene.offset.saturating_add(1).min(scene.last_row()),
                     Some(Key::Up) => scene.offset = scene.offset.saturating_sub(1),
                     Some(Key::Drawn) => {}
-                    Some(Key::Tab(tab)) => scene.tab = tab,
+                    Some(Key::Tab(tab)) => scene.turn_to(tab),
                 },
                 () = tokio::time::sleep(top.interval) => {
                     match agent.read::<FederationStatus>(admin::STATUS).await {

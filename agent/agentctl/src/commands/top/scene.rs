@@ -107,6 +107,12 @@ impl Scene {
         self.offset = self.offset.min(self.last_row());
     }
 
+    /// Shows another list.
+    pub(crate) fn turn_to(&mut self, tab: Tab) {
+        self.tab = tab;
+        self.offset = self.offset.min(self.last_row());
+    }
+
     pub(crate) fn answered(&self) -> impl Iterator<Item = &ClusterStatus> {
         self.status.iter().flat_map(|status| &status.clusters).filter_map(|row| row.status.as_ref())
     }
