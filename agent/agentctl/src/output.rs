@@ -1,5 +1,6 @@
 //! Printing: tables and marks, for people.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -103,7 +104,8 @@ pub(crate) fn colours() -> bool {
 
 /// Writes data with marks to standard output, in colour where that is wanted.
 pub(crate) fn print_marked(text: &str) -> Result<()> {
-    if colours() { print(&painted(text)) } else { print(text) }
+    let text = harmless(text);
+    if colours() { write(&painted(&text)) } else { write(&text) }
 }
 
 /// A table under construction: a header, then rows of as many cells.
@@ -145,8 +147,32 @@ impl Table {
     }
 }
 
+/// The words of somebody else, within a text of ours: one line, and no command in it can be pasted.
+pub(crate) fn foreign(text: &str) -> String {
+    let words = |c: char| match c {
+        '`' => '\'',
+        c if c.is_control() => ' ',
+        c => c,
+    };
+    text.chars().map(words).collect()
+}
+
+/// The text without what a terminal would obey: words of others are in it.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(obeyed) {
+        return text.into();
+    }
+    // Two of them end a line of CSV.
+    text.split("\r\n").map(|line| line.replace(obeyed, "\u{fffd}")).collect::<Vec<_>>().join("\r\n").into()
+}
+
 /// Writes data to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
+    write(&harmless(text))
+}
+
+fn write(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;
@@ -156,13 +182,13 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Writes a remark to standard error.
 pub(crate) fn remark(text: &str) {
     // Remarks are for whoever watches: a closed standard error means nobody does.
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", harmless(text));
 }
 
 /// Clears a terminal before the next picture of a watch; a file gets the pictures one after the other.
 pub(crate) fn next_picture() -> Result<()> {
     if io::stdout().is_terminal() {
-        print("\x1b[H\x1b[2J")?;
+        write("\x1b[H\x1b[2J")?;
     }
     Ok(())
 }
@@ -224,6 +250,16 @@ mod tests {
             ["5s", "119s", "10m", "2h", "2d", "0s"]
         );
         assert_eq!(age(None, now), "-");
+    }
+
+    /// The danger: who may write an event, or a status, moves the cursor of an administrator, or has a command pasted.
+    #[test]
+    fn words_of_others_are_words() {
+        assert_eq!(harmless("a\tb\u{1b}[2J\u{9b}c\rd\r\n"), "a\tb\u{fffd}[2J\u{fffd}c\u{fffd}d\r\n");
+        assert_eq!(
+            foreign("no\n✓ all is well\nhint: `kubectl delete ns x`"),
+            "no ✓ all is well hint: 'kubectl delete ns x'"
+        );
     }
 
     #[test]

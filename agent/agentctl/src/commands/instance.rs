@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, JobPhase};
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::{self, condition, manager};
+use tributary::api::labels::{self, KUEUE_QUEUE, condition, manager};
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::clock::{Clock, SystemClock};
 use tributary::cluster::caches::controller_of;
@@ -263,7 +263,10 @@ fn switchable(verb: Verb, job: &FluxJob) -> Result<()> {
 
 /// What a FluxJob loses that is suspended; `None`: nothing of it runs.
 fn ends_with(verb: Verb, job: &FluxJob) -> Option<String> {
-    let started = job.status.as_ref().is_some_and(|status| status.started.is_some());
+    let started = job.status.as_ref().is_some_and(|status| {
+        let placed = status.mini_cluster.is_some() || status.sent.is_some();
+        status.started.is_some() || placed && status.phase != JobPhase::Finished
+    });
     (verb == Verb::Suspend && started).then(|| {
         let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
         format!(
@@ -400,6 +403,13 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
             Err(failure().because("it has ended").hint(again))
         }
         Verb::Suspend if object.spec.suspend => Err(failure().because("it is suspended already")),
+        Verb::Suspend if is_queued(object) => {
+            let hint = format!(
+                "to hold it back: `kubectl get workloads.kueue.x-k8s.io --namespace {namespace}` names its Workload, whose \
+                 spec.active is to be false then"
+            );
+            Err(failure().because("Kueue starts and stops its Job, and would start it again at once").hint(hint))
+        }
         Verb::Resume if !object.spec.suspend && status.phase == Some(Phase::Suspended) => {
             let failure = failure()
                 .because("its Job is suspended, though it is not: a queue such as Kueue did that, or a person");
@@ -410,10 +420,17 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
     }
 }
 
+/// Whether Kueue decides when it runs. The label of the queue may be on the MiniCluster, its Job or its pods.
+fn is_queued(object: &MiniCluster) -> bool {
+    let spec = &object.spec;
+    [object.labels(), &spec.job_labels, &spec.pod.labels].iter().any(|labels| labels.contains_key(KUEUE_QUEUE))
+}
+
 /// What it costs; `None`: nothing runs that could be lost.
 fn cost(verb: Verb, object: &MiniCluster) -> Option<String> {
     let status = object.status.as_ref()?;
-    let runs = status.ready.unwrap_or(0) > 0 || status.bursts.iter().any(|burst| burst.ready > 0);
+    let here = matches!(status.phase, Some(Phase::Starting | Phase::Running)) && status.size > 0;
+    let runs = here || status.ready.unwrap_or(0) > 0 || status.bursts.iter().any(|burst| burst.ready > 0);
     match verb {
         Verb::Resume => None,
         Verb::Restart | Verb::Rekey | Verb::Suspend if !runs => None,

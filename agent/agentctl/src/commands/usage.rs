@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tributary::api::budget::Spent;
-use tributary::api::usage::{Consumer, DayOfUse, MOST_ROWS, Side, day_of, start_of};
+use tributary::api::usage::{Consumer, DayOfUse, MOST_ROWS, OTHERS, Side, day_of, start_of};
 use tributary::clock::{Clock, SystemClock};
 use tributary::contract::Money;
 
@@ -32,7 +32,7 @@ pub(crate) struct Report {
     by: Vec<Part>,
     /// By cluster, side, and the words of `by` in their order.
     items: Vec<Row>,
-    /// Records that could not be read, and why: what they said is missing.
+    /// What is missing, and why: records that could not be read, and uses whose namespace is not recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
 }
@@ -140,10 +140,15 @@ fn of_stored(stored: &[ConfigMap], name: Option<&str>) -> Records {
 fn tally(all: &[Records], since: Duration, by: &[Part], namespace: Option<&str>, now: Timestamp) -> Report {
     let first = day_of(now.checked_sub(since).unwrap_or(Timestamp::UNIX_EPOCH));
     let mut sums: BTreeMap<(&str, Side, Vec<String>), Spent> = BTreeMap::new();
+    let mut left_out: Vec<String> = all.iter().flat_map(|records| records.unreadable.clone()).collect();
     for records in all {
+        let mut of_nobody = 0;
         for day in records.days.iter().filter(|day| day.day >= first) {
             for (consumer, spent) in day.until(now) {
                 if namespace.is_some_and(|wanted| wanted != consumer.namespace) {
+                    if consumer.namespace == OTHERS {
+                        of_nobody += spent.broker_seconds;
+                    }
                     continue;
                 }
                 let parts = by.iter().map(|part| word(*part, &consumer, day.day)).collect();
@@ -153,6 +158,13 @@ fn tally(all: &[Records], since: Duration, by: &[Part], namespace: Option<&str>,
                     sum.brokers = sum.brokers.saturating_add(spent.brokers);
                 }
             }
+        }
+        if of_nobody > 0 {
+            left_out.push(format!(
+                "{}: {} more broker-hours are {OTHERS}, of no namespace: a day has rows for {MOST_ROWS} jobs of a cluster",
+                records.cluster,
+                hours(of_nobody, 1.0)
+            ));
         }
     }
     let items = sums.into_iter().map(|((cluster, side, parts), sum)| {
@@ -172,13 +184,7 @@ fn tally(all: &[Records], since: Duration, by: &[Part], namespace: Option<&str>,
             brokers: sum.brokers,
         }
     });
-    Report {
-        from: start_of(first),
-        until: now,
-        by: by.to_vec(),
-        items: items.collect(),
-        unreadable: all.iter().flat_map(|records| records.unreadable.clone()).collect(),
-    }
+    Report { from: start_of(first), until: now, by: by.to_vec(), items: items.collect(), unreadable: left_out }
 }
 
 fn word(part: Part, consumer: &Consumer, day: Date) -> String {
@@ -237,7 +243,7 @@ fn table(report: &Report) -> String {
     rows.into_iter().for_each(|row| table.row(row));
     let mut text = table.text();
     text.push_str(&format!("since {:.0}, by days of UTC\n", report.from));
-    if report.items.iter().any(|row| row.job.as_deref() == Some(tributary::api::usage::OTHERS)) {
+    if report.items.iter().any(|row| row.job.as_deref() == Some(OTHERS)) {
         text.push_str(&format!("(others): a day has rows for {MOST_ROWS} jobs of a cluster; this is the rest\n"));
     }
     text

@@ -25,17 +25,21 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
     table: impl Fn(&D, bool, Timestamp) -> String,
 ) -> Result<()> {
     let clock = SystemClock::start();
-    let mut shown = String::new();
+    let mut shown: Option<String> = None;
     loop {
         let agent = Agent::find(target).await?;
         let selected = select(agent.read(path).await?);
-        let text = document::list(list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
-        if text != shown {
-            if list.watch {
-                output::next_picture()?;
+        // That there is nothing is said once.
+        let is_said = shown.as_deref() == Some("") && selected.nothing().is_some();
+        if !is_said {
+            let text = document::list(list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
+            if shown.as_ref() != Some(&text) {
+                if list.watch {
+                    output::next_picture()?;
+                }
+                output::print(&text)?;
+                shown = Some(text);
             }
-            output::print(&text)?;
-            shown = text;
         }
         if !list.watch {
             return Ok(());

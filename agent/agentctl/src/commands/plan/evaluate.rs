@@ -8,7 +8,8 @@ use kube::ResourceExt;
 use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::minicluster::{MiniCluster, UpdatePolicy, is_manager};
+use tributary::api::labels::{RESTART, condition};
+use tributary::api::minicluster::{MiniCluster, Phase, UpdatePolicy, is_manager};
 use tributary::api::peer::ImportPolicy;
 use tributary::api::{names, v1alpha1};
 use tributary::bursting::nodes::{NodeView, PodView};
@@ -19,6 +20,7 @@ use tributary::bursting::provider::quota::{self, Ahead};
 use tributary::bursting::root::offer;
 use tributary::bursting::root::place::Claimed;
 use tributary::bursting::template::Charge;
+use tributary::cluster::conditions::is_true;
 use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
@@ -221,7 +223,9 @@ fn line_up(manifest: &Manifest, known: &Known, drafts: &mut [Draft]) {
     let mut lines: BTreeMap<String, Vec<queue::Applicant>> = BTreeMap::new();
     for (at, draft) in drafts.iter_mut().enumerate() {
         let wanted = manifest.mini_clusters[at].job.as_deref();
-        if draft.rendered.is_none() || draft.existing.job.is_some() || draft.object.spec.suspend {
+        let Draft { object, existing, rendered: Some(rendered), .. } = draft else { continue };
+        let is_over = has_ended(existing) && !runs_again(object, existing, rendered);
+        if existing.job.is_some() || object.spec.suspend || is_over {
             continue;
         }
         match (known.setups.get(&draft.plan.namespace), wanted) {
@@ -289,6 +293,10 @@ fn change(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> Str
     if existing.mini_cluster.is_none() {
         return if object.spec.suspend { "is made, and held back (suspend)" } else { "is made" }.to_owned();
     }
+    if has_ended(existing) && !runs_again(object, existing, rendered) {
+        return "has ended, and runs again only with the annotation tributary.dev/restart (agentctl restart)"
+            .to_owned();
+    }
     let frozen = match existing.job.as_ref().map(|job| Boot::frozen(job.annotations())) {
         Some(Ok(Some(frozen))) => frozen,
         Some(Err(_)) => return "runs with boot files that this version cannot read".to_owned(),
@@ -303,6 +311,26 @@ fn change(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> Str
             differs.join(", ")
         ),
     }
+}
+
+/// Whether it ended before.
+fn has_ended(existing: &Existing) -> bool {
+    let status = existing.mini_cluster.as_ref().and_then(|there| there.status.as_ref());
+    status.is_some_and(|status| matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)))
+}
+
+/// Whether the agent would run it once more, since its user asks for that.
+fn runs_again(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> bool {
+    let status = existing.mini_cluster.as_ref().and_then(|there| there.status.clone()).unwrap_or_default();
+    let asked = object.annotations().get(RESTART).is_some_and(|asked| status.restart_handled.as_ref() != Some(asked));
+    let frozen = existing.job.as_ref().and_then(|job| Boot::frozen(job.annotations()).ok().flatten());
+    asked
+        || match frozen {
+            Some(frozen) => {
+                object.spec.updates == UpdatePolicy::Recreate && !differences(&frozen, &rendered.boot).is_empty()
+            }
+            None => existing.job.is_none() && is_true(&status.conditions, condition::RESTART_REQUIRED),
+        }
 }
 
 fn root_side(

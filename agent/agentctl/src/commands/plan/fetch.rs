@@ -187,6 +187,12 @@ async fn existing(client: &Client, namespace: &str, wanted: &MiniCluster) -> kub
     let headless = wanted.spec.headless_name(name).to_owned();
     let mut taken = Vec::new();
     let job_of = job.as_ref().map(|job| job.metadata.clone());
+    let curve = names::curve(name);
+    let secret = match wanted.spec.flux.curve_cert_secret {
+        // That one is the user's.
+        Some(_) => None,
+        None => metadata::<Secret>(client, namespace, &curve).await.unwrap_or_default(),
+    };
     let found = [
         ("Job", name.to_owned(), job_of),
         (
@@ -194,11 +200,7 @@ async fn existing(client: &Client, namespace: &str, wanted: &MiniCluster) -> kub
             names::entrypoint(name),
             metadata::<ConfigMap>(client, namespace, &names::entrypoint(name)).await?,
         ),
-        (
-            "Secret",
-            names::curve(name),
-            metadata::<Secret>(client, namespace, &names::curve(name)).await.unwrap_or_default(),
-        ),
+        ("Secret", curve, secret),
         ("Service", headless.clone(), metadata::<Service>(client, namespace, &headless).await?),
     ];
     for (kind, name, metadata) in found {

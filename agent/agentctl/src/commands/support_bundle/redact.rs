@@ -97,6 +97,9 @@ const OWN_KEYS: [&str; 6] =
 const METADATA: [&str; 8] =
     ["creationTimestamp", "deletionTimestamp", "finalizers", "generation", "labels", "name", "namespace", "uid"];
 
+/// The same, of maps whose values are objects: what is in those is judged by its own keys.
+const OWN_NAMES: [&str; 2] = ["volumes", "secrets"];
+
 /// An object as it may be shown to somebody who helps.
 pub(super) fn object(object: &Value) -> Value {
     let Value::Object(fields) = object else { return Value::Null };
@@ -140,6 +143,9 @@ fn below(key: &str, value: &Value) -> Value {
     if OWN_KEYS.contains(&key) && value.is_object() {
         return keys_only(value);
     }
+    if let (true, Value::Object(named)) = (OWN_NAMES.contains(&key), value) {
+        return Value::Object(named.iter().map(|(name, value)| (name.clone(), below("", value))).collect());
+    }
     if SUBTREES.contains(&key) {
         return value.clone();
     }
@@ -179,12 +185,13 @@ mod tests {
             "size": 4,
             "containers": [{"image": "app", "command": SECRET, "environment": {"TOKEN": SECRET, "key": SECRET, "status": SECRET}, "batch": true,
                 "preCommand": SECRET, "commands": {"pre": SECRET, "init": SECRET}, "launcher": false,
-                "lifeCycle": {"postStartExec": SECRET}, "volumes": {"a": {"hostPath": SECRET}}}],
+                "lifeCycle": {"postStartExec": SECRET}, "volumes": {"a": {"hostPath": SECRET}, "resources": {"csiDriverAttributes": {"password": SECRET}}}}],
             "flux": {"curveCert": SECRET, "brokerConfig": SECRET, "optionFlags": SECRET, "wrap": SECRET,
                 "environment": {"TOKEN": SECRET}, "bursting": {"clusters": [{"name": "gpu", "peer": "west"}]}},
             "users": [{"name": "a", "password": SECRET}],
             "fluxRestful": {"port": 5000, "token": SECRET, "secretKey": SECRET},
-            "volumes": {"data": {"capacity": "5Gi", "attributes": {"key": SECRET}, "annotations": {"address": SECRET}}},
+            "volumes": {"data": {"capacity": "5Gi", "attributes": {"key": SECRET}, "annotations": {"address": SECRET}},
+                "used": {"attributes": {"key": SECRET}}, "status": {"path": SECRET}},
         });
         vec![
             json!({"kind": "Pod", "metadata": metadata, "spec": pod, "status": {"phase": "Running"}}),

@@ -255,10 +255,13 @@ fn managed(found: &Found) -> Verdict {
                 return Verdict::unmet("LeftAlone", cause, hint);
             }
             let Some(kueue::Workload { name: workload, conditions }) = &found.workload else {
-                let warning = pods::last_event(&found.events, "MiniCluster", &name, &["NoWorkload"]);
+                let warning = found
+                    .mini_cluster
+                    .as_ref()
+                    .and_then(|object| pods::last_event(&found.events, object, &["NoWorkload"]));
                 let why = warning.map_or_else(
                     || format!("it has no Workload: does it name a queue of Kueue (label {KUEUE_QUEUE})?"),
-                    |warning| warning.to_owned(),
+                    |warning| warning,
                 );
                 let hint = "without a Workload, MultiKueue runs it nowhere: the agent makes one of a MiniCluster that names a \
                     LocalQueue, by that label or in spec.jobLabels";
@@ -280,7 +283,7 @@ fn observed(found: &Found) -> Verdict {
         return Verdict::Met("the agent has seen the spec as it is".to_owned());
     }
     let status = status(found);
-    let warning = pods::last_event(&found.events, "MiniCluster", &object.name_any(), &[]);
+    let warning = pods::last_event(&found.events, object, &[]);
     // An agent that could not write the status has left other traces.
     let looked = seen.is_some() || !status.conditions.is_empty() || found.job.is_some() || warning.is_some();
     if let Some(warning) = warning.filter(|_| seen.is_none()) {
@@ -391,8 +394,8 @@ fn job_made(found: &Found) -> Verdict {
     }
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let job = Object { namespace: &namespace, name: &name };
-    match pods::last_event(&found.events, "MiniCluster", &name, &[]) {
-        Some(text) => Verdict::unmet("NoJob", format!("its Job is not made: {text}"), hints::pod_creation(text, job)),
+    match pods::last_event(&found.events, object, &[]) {
+        Some(text) => Verdict::unmet("NoJob", format!("its Job is not made: {text}"), hints::pod_creation(&text, job)),
         None => Verdict::unmet("NoJob", "its Job is not made yet", "wait a little; else the agent's log says more"),
     }
 }
@@ -407,13 +410,13 @@ fn pods_made(found: &Found) -> Verdict {
     }
     let count = format!("{there} of {wanted} pods are made");
     let (namespace, name) = key(found);
-    match pods::last_event(&found.events, "Job", &job.name_any(), &["FailedCreate"]) {
+    match pods::last_event(&found.events, job, &["FailedCreate"]) {
         Some(text) => {
             let reason = if text.contains("exceeded quota") { "QuotaExceeded" } else { "FailedCreate" };
             Verdict::unmet(
                 reason,
                 format!("{count}: {text}"),
-                hints::pod_creation(text, Object { namespace: &namespace, name: &name }),
+                hints::pod_creation(&text, Object { namespace: &namespace, name: &name }),
             )
         }
         None => {

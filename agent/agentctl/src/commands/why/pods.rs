@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use tributary::api::labels::kubernetes::COMPLETION_INDEX;
 use tributary::api::node_group::ScaleUp;
 
 use crate::explain::Verdict;
 use crate::hints::{self, Object};
-use crate::output::counted;
+use crate::output::{counted, foreign};
 
 /// The pods that count: not ended, not leaving; by their index, the lead first.
 pub(super) fn living(pods: &[Pod]) -> Vec<&Pod> {
@@ -93,10 +93,11 @@ pub(super) fn images(pods: &[&Pod], events: &[Event]) -> Verdict {
                 continue;
             }
             // "Back-off pulling image" says less than the event about the attempt before.
-            let said = last_event(events, "Pod", &pod.name_any(), &["Failed"])
+            let said = last_event(events, *pod, &["Failed"])
                 .filter(|text| text.contains("image") && !text.starts_with("Error: "));
             let image = &container.image;
-            let text = if message.len() > image.len() + 40 { message } else { said.unwrap_or(message) };
+            let said = said.filter(|_| message.len() <= image.len() + 40);
+            let text = said.as_deref().unwrap_or(message);
             let cause = format!("pod {} does not get image {image}: {text}", pod.name_any());
             let hint = match reason {
                 "InvalidImageName" => "correct the image's name",
@@ -121,10 +122,9 @@ pub(super) fn images(pods: &[&Pod], events: &[Event]) -> Verdict {
 pub(super) fn volumes(pods: &[&Pod], events: &[Event]) -> Verdict {
     for pod in pods {
         let creating = waiting(pod).any(|(_, reason, _)| matches!(reason, "ContainerCreating" | "PodInitializing"));
-        let known =
-            last_event(events, "Pod", &pod.name_any(), &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
+        let known = last_event(events, *pod, &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
         if let (true, Some(text)) = (creating, known) {
-            let hint = match text {
+            let hint = match &text {
                 _ if text.contains("secret") && text.contains("not found") => "create the Secret".to_owned(),
                 _ if text.contains("configmap") && text.contains("not found") => "create the ConfigMap".to_owned(),
                 _ => {
@@ -134,7 +134,7 @@ pub(super) fn volumes(pods: &[&Pod], events: &[Event]) -> Verdict {
             };
             return Verdict::unmet("FailedMount", format!("pod {}: {text}", pod.name_any()), hint);
         }
-        let sandbox = last_event(events, "Pod", &pod.name_any(), &["FailedCreatePodSandBox"]);
+        let sandbox = last_event(events, *pod, &["FailedCreatePodSandBox"]);
         if let (true, Some(text)) = (creating, sandbox) {
             let hint = "the node's network plugin or container runtime has a problem: see its log";
             return Verdict::unmet("FailedCreatePodSandBox", format!("pod {}: {text}", pod.name_any()), hint);
@@ -242,11 +242,18 @@ fn logs(pod: &Pod, container: Option<&str>, options: &str) -> String {
     format!("`kubectl logs {} --namespace {}{container}{options}`", pod.name_any(), namespace(pod))
 }
 
-/// The text of the newest warning about an object, for any of these reasons.
-pub(super) fn last_event<'a>(events: &'a [Event], kind: &str, name: &str, reasons: &[&str]) -> Option<&'a str> {
+/// The text of the newest warning about an object, for any of these reasons. Events of an earlier object of its name stay for
+/// an hour.
+pub(super) fn last_event<K>(events: &[Event], object: &K, reasons: &[&str]) -> Option<String>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let meta = object.meta();
     let about = |event: &&Event| {
-        event.involved_object.kind.as_deref() == Some(kind)
-            && event.involved_object.name.as_deref() == Some(name)
+        let of = &event.involved_object;
+        of.kind.as_deref() == Some(&*K::kind(&()))
+            && of.name == meta.name
+            && (of.uid.is_none() || of.uid == meta.uid)
             && event.reason.as_deref().is_some_and(|reason| reasons.is_empty() || reasons.contains(&reason))
     };
     let newest = events.iter().filter(about).max_by_key(|event| {
@@ -257,7 +264,7 @@ pub(super) fn last_event<'a>(events: &'a [Event], kind: &str, name: &str, reason
             .as_ref()
             .map(|time| time.0))
     });
-    newest.and_then(|event| event.message.as_deref())
+    newest.and_then(|event| event.message.as_deref()).map(foreign)
 }
 
 fn denied(text: &str) -> bool {
