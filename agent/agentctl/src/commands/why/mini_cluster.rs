@@ -259,10 +259,9 @@ fn managed(found: &Found) -> Verdict {
                     .mini_cluster
                     .as_ref()
                     .and_then(|object| pods::last_event(&found.events, object, &["NoWorkload"]));
-                let why = warning.map_or_else(
-                    || format!("it has no Workload: does it name a queue of Kueue (label {KUEUE_QUEUE})?"),
-                    |warning| warning,
-                );
+                let why = warning.unwrap_or_else(|| {
+                    format!("it has no Workload: does it name a queue of Kueue (label {KUEUE_QUEUE})?")
+                });
                 let hint = "without a Workload, MultiKueue runs it nowhere: the agent makes one of a MiniCluster that names a \
                     LocalQueue, by that label or in spec.jobLabels";
                 return Verdict::unmet("LeftAlone", format!("{cause}; {why}"), hint);
