@@ -84,7 +84,7 @@ impl Consumer {
     }
 
     /// Whether it stands for those that have no row of their own.
-    pub fn is_others(&self) -> bool {
+    pub(crate) fn is_others(&self) -> bool {
         self.job == OTHERS
     }
 }

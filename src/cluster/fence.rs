@@ -128,7 +128,7 @@ impl Fence {
     }
 
     /// A fence that follows `state`.
-    pub fn new(state: watch::Receiver<LeaderState>, clock: SharedClock) -> Self {
+    pub(crate) fn new(state: watch::Receiver<LeaderState>, clock: SharedClock) -> Self {
         Self { state, clock, writes: TaskTracker::new() }
     }
 

@@ -36,7 +36,7 @@ const SUSPENDED: &str = "it is suspended";
 
 /// What the queue says of a FluxJob.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub(crate) enum Word {
     /// It waits, for this.
     Waits(String),
     /// It waits for nodes that are not there, for want of this.
@@ -49,7 +49,7 @@ pub enum Word {
 
 /// By what a FluxSetup says MiniClusters of FluxJobs are made.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub(crate) struct Terms<'a> {
     /// Seconds a run may last at most.
     pub longest: Option<i64>,
     /// Who takes parts of them, or all.

@@ -25,7 +25,7 @@ pub struct Gang {
 
 impl Gang {
     /// The brokers of a MiniCluster.
-    pub fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
+    pub(crate) fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
         let all = Requests::requested(spec);
         let brokers = u32::try_from(all.brokers).unwrap_or(0);
         let services = (!spec.services.is_empty()).then_some(all.once);

@@ -73,7 +73,7 @@ impl fmt::Debug for Sender {
 
 /// Where a FluxJob that was let in starts.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Start {
+pub(crate) enum Start {
     /// All of it here.
     #[default]
     Here,

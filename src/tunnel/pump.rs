@@ -27,7 +27,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const SMALL: usize = 4 << 10;
 
 /// A connection that has so little under way is in a conversation: it does not wait for the bulk of others.
-pub const CONVERSATION: usize = 64 << 10;
+pub(crate) const CONVERSATION: usize = 64 << 10;
 
 /// The sending half of a stream. `shutdown` sends what is buffered and the end of the stream; dropping it without
 /// `shutdown` may do the same.

@@ -24,15 +24,15 @@ mod using;
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
     /// How to reach a cluster.
     #[command(flatten)]
-    pub target: Target,
+    pub(crate) target: Target,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Show all federated clusters with their MiniClusters and bursts
     #[command(arg = target::lists())]
     Status(List),
@@ -104,7 +104,7 @@ pub enum Command {
 
 /// Options of the commands that list.
 #[derive(Clone, Debug, Args)]
-pub struct List {
+pub(crate) struct List {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
@@ -115,7 +115,7 @@ pub struct List {
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub(crate) enum Format {
     /// For people
     #[default]
     Table,
@@ -129,7 +129,7 @@ pub enum Format {
 
 /// `agentctl peer`.
 #[derive(Debug, Subcommand)]
-pub enum Peer {
+pub(crate) enum Peer {
     /// Add a peer, or change one: writes its ClusterPeer
     Add(Box<PeerAdd>),
     /// Show the peers of this cluster (agentctl peers)
@@ -146,7 +146,7 @@ pub enum Peer {
 
 /// `agentctl peer add`.
 #[derive(Debug, Args)]
-pub struct PeerAdd {
+pub(crate) struct PeerAdd {
     /// Name of the peer's cluster
     pub name: String,
     /// Where its agent listens: host:port, or srv:NAME (repeatable; none: the peer dials us)
@@ -174,7 +174,7 @@ pub struct PeerAdd {
 
 /// `agentctl burst`.
 #[derive(Debug, Subcommand)]
-pub enum Burst {
+pub(crate) enum Burst {
     /// Release a burst and place it nowhere, until it is retried; its MiniCluster runs on without it
     Cancel(BurstName),
     /// Offer a burst again, also to peers that refused or evicted it, and also if it was cancelled
@@ -185,7 +185,7 @@ pub enum Burst {
 
 /// `agentctl burst release`.
 #[derive(Debug, Args)]
-pub struct BurstRelease {
+pub(crate) struct BurstRelease {
     /// Its name, as agentctl bursts shows it
     pub name: String,
     /// Who says so, for the record (default: your name, as the API server knows it)
@@ -198,14 +198,14 @@ pub struct BurstRelease {
 
 /// A burst of one of this cluster's MiniClusters.
 #[derive(Debug, Args)]
-pub struct BurstName {
+pub(crate) struct BurstName {
     /// Its name, as agentctl bursts shows it
     pub name: String,
 }
 
 /// `agentctl federation`.
 #[derive(Debug, Subcommand)]
-pub enum Federation {
+pub(crate) enum Federation {
     /// Make a federation's certificate authority: DIR/ca.crt and DIR/ca.key
     Init(FederationInit),
     /// Issue a cluster's identity: DIR/tls.crt, DIR/tls.key and DIR/ca.crt
@@ -214,7 +214,7 @@ pub enum Federation {
 
 /// `agentctl federation init`.
 #[derive(Debug, Args)]
-pub struct FederationInit {
+pub(crate) struct FederationInit {
     /// Name of the federation: the trust domain of all its identities
     #[arg(long)]
     pub name: String,
@@ -228,7 +228,7 @@ pub struct FederationInit {
 
 /// `agentctl federation issue`.
 #[derive(Debug, Args)]
-pub struct FederationIssue {
+pub(crate) struct FederationIssue {
     /// Directory of the certificate authority
     #[arg(long, value_name = "DIR")]
     pub ca: PathBuf,
@@ -248,14 +248,14 @@ pub struct FederationIssue {
 
 /// `agentctl migrate`.
 #[derive(Debug, Subcommand)]
-pub enum Migrate {
+pub(crate) enum Migrate {
     /// Say what the move would change, without changing anything: exit code 1 if it would break something
     Check(MigrateCheck),
 }
 
 /// `agentctl migrate check`.
 #[derive(Debug, Args)]
-pub struct MigrateCheck {
+pub(crate) struct MigrateCheck {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
@@ -264,7 +264,7 @@ pub struct MigrateCheck {
 /// `agentctl crds`.
 #[derive(Debug, Args)]
 #[command(args = target::offline())]
-pub struct Crds {
+pub(crate) struct Crds {
     /// Only the definitions of these kinds, e.g. miniclusters (default: all)
     #[arg(value_name = "PLURAL")]
     pub plurals: Vec<String>,
@@ -273,7 +273,7 @@ pub struct Crds {
 /// `agentctl version`.
 #[derive(Debug, Args)]
 #[command(args = target::hidden(&["namespace"]))]
-pub struct Version {
+pub(crate) struct Version {
     /// Only this program's: no cluster is asked
     #[arg(long)]
     pub client: bool,
@@ -285,7 +285,7 @@ pub struct Version {
 /// `agentctl completion`.
 #[derive(Debug, Args)]
 #[command(args = target::offline())]
-pub struct Completion {
+pub(crate) struct Completion {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
@@ -300,7 +300,7 @@ Examples:
   agentctl man | man -l -                        the page of agentctl
   agentctl man --out ~/.local/share/man/man1     one for each command; then: man agentctl-peer-add"
 )]
-pub struct Man {
+pub(crate) struct Man {
     /// Write one page for each command to this directory, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -314,7 +314,7 @@ const DEMO_IMAGE: &str = "ubuntu:24.04";
 #[cfg(feature = "demo")]
 #[derive(Debug, Args)]
 #[command(args = target::hidden(&["context", "namespace", "endpoint"]))]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Number of clusters to start
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=9), conflicts_with = "contexts")]
     pub clusters: u8,
@@ -341,7 +341,7 @@ pub struct Demo {
 /// Form of the demo's result.
 #[cfg(feature = "demo")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum DemoFormat {
+pub(crate) enum DemoFormat {
     /// For people
     #[default]
     Table,

@@ -48,13 +48,13 @@ pub struct Surroundings {
 /// The parts of an agent, joined. Nothing runs yet.
 pub struct Assembly {
     /// The caches of our own kinds.
-    pub watches: Watches,
+    pub(crate) watches: Watches,
     /// Converts MiniClusters.
-    pub webhook: Arc<Webhook>,
+    pub(crate) webhook: Arc<Webhook>,
     /// This cluster, as the admin API shows it.
-    pub local: Arc<Local>,
+    pub(crate) local: Arc<Local>,
     /// The mesh, while this agent leads.
-    pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
+    pub(crate) mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
     /// What runs while this agent leads.
     pub leader: Leader,
     /// The watches, which fill the caches of standbys too.

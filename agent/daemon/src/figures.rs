@@ -23,11 +23,11 @@ use tributary::reconcile::watches::Watches;
 
 /// The identity in use, once there is one.
 #[derive(Default)]
-pub struct IdentityInUse(Mutex<Option<IdentityStore>>);
+pub(crate) struct IdentityInUse(Mutex<Option<IdentityStore>>);
 
 impl IdentityInUse {
     /// From now on it is this one.
-    pub fn is(&self, store: IdentityStore) {
+    pub(crate) fn is(&self, store: IdentityStore) {
         *self.0.lock() = Some(store);
     }
 
@@ -40,13 +40,13 @@ impl IdentityInUse {
 /// Looks at everything that is shown.
 pub struct Figures {
     /// The objects.
-    pub watches: Watches,
+    pub(crate) watches: Watches,
     /// Who leads.
-    pub fence: Fence,
+    pub(crate) fence: Fence,
     /// The identity of this cluster in its federation.
-    pub identity: Arc<IdentityInUse>,
+    pub(crate) identity: Arc<IdentityInUse>,
     /// What time it is.
-    pub clock: SharedClock,
+    pub(crate) clock: SharedClock,
 }
 
 impl std::fmt::Debug for Figures {

@@ -28,7 +28,7 @@ use crate::figures::IdentityInUse;
 const LEFT_ALONE: &str = "LeftAlone";
 
 /// The caches the documents are made of.
-pub struct Local {
+pub(crate) struct Local {
     /// Name of this cluster.
     pub cluster: String,
     /// UID of its namespace kube-system.

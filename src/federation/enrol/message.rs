@@ -72,7 +72,7 @@ macro_rules! refusals {
             }
 
             /// The reason of a number.
-            pub const fn from_number(number: u32) -> Self {
+            pub(crate) const fn from_number(number: u32) -> Self {
                 match number {
                     $($number => Self::$name,)*
                     _ => Self::Unknown(number),

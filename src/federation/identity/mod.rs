@@ -41,7 +41,8 @@ pub use own::{Identity, IdentityError, Material, Origin};
 pub use rotation::Authorities;
 pub use spiffe::SpiffeId;
 pub use store::{IdentityDirectory, IdentityStore};
-pub use trust::{Peers, TrustBundle};
+pub(crate) use trust::Peers;
+pub use trust::TrustBundle;
 
 /// File, and key of a Secret, with our certificate chain (PEM): ours first, then intermediates.
 pub const CERTIFICATE: &str = "tls.crt";

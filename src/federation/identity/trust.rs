@@ -246,7 +246,7 @@ impl From<&PeerSpec> for Peer {
 
 /// The peers that may connect.
 #[derive(Clone, Debug, Default)]
-pub struct Peers(BTreeMap<PeerName, Peer>);
+pub(crate) struct Peers(BTreeMap<PeerName, Peer>);
 
 impl Peers {
     /// The peers of these specs; trust bundles are parsed here, once.

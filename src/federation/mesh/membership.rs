@@ -24,7 +24,7 @@ use crate::wire::registry::CloseCode;
 
 /// The mesh. See the module.
 #[derive(Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     local: Local,
     peers: BTreeMap<PeerName, Peer>,
     /// Whose connection it is.

@@ -33,7 +33,7 @@ use std::net::SocketAddr;
 use jiff::Timestamp;
 
 pub use self::handle::MeshHandle;
-pub use self::membership::Membership;
+pub(crate) use self::membership::Membership;
 pub use self::metrics::MeshMetrics;
 pub use self::spawn::{MeshConfig, Ports, spawn};
 use tributary_clock::Rng;

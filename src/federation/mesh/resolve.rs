@@ -116,7 +116,7 @@ impl Resolver<SystemDns> {
 
 impl<L: Lookup> Resolver<L> {
     /// Resolves with `lookup`; `rng` draws among SRV records of one priority.
-    pub fn new(lookup: L, rng: Box<dyn Rng>) -> Self {
+    pub(crate) fn new(lookup: L, rng: Box<dyn Rng>) -> Self {
         Self { lookup, rng: Mutex::new(rng) }
     }
 

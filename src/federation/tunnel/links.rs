@@ -36,7 +36,7 @@ pub struct Control {
 }
 
 /// The connections to carry by, numbered, one per peer.
-pub type TunnelLinks = BTreeMap<PeerName, (u64, Arc<dyn Link>)>;
+pub(crate) type TunnelLinks = BTreeMap<PeerName, (u64, Arc<dyn Link>)>;
 
 /// How long after a failed dial the next one waits.
 const DIAL_AGAIN: Duration = Duration::from_secs(1);

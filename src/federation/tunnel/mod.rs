@@ -41,7 +41,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
-pub use self::links::{Control, TunnelLinks};
+pub use self::links::Control;
+pub(crate) use self::links::TunnelLinks;
 pub use self::metrics::TunnelMetrics;
 use tributary_contract::tunnel::{AllEnds, Inlets, Listening, Outlets, TunnelKey};
 use tributary_contract::{PeerName, PeerSpec};
@@ -51,10 +52,10 @@ use tributary_tunnel::unanswered;
 use crate::transport::{Link, Transport};
 
 /// Capability of the hello: the sender carries tunnels.
-pub const CAPABILITY: &str = "tunnel";
+pub(crate) const CAPABILITY: &str = "tunnel";
 
 /// Capability of the hello: the sender relays for ends that live in the pods of brokers.
-pub const RELAY_CAPABILITY: &str = "tunnel-relay";
+pub(crate) const RELAY_CAPABILITY: &str = "tunnel-relay";
 
 /// What all connections get to tell their other ends that they end. Those who could not be told find out when they ask.
 const FAREWELL: Duration = Duration::from_secs(1);

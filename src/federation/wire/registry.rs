@@ -32,7 +32,7 @@ macro_rules! stream_kinds {
 
             /// The kind of a number; `None` for kinds of a newer version and for retired ones: such a stream is reset
             /// and the connection lives on.
-            pub const fn from_id(id: u16) -> Option<Self> {
+            pub(crate) const fn from_id(id: u16) -> Option<Self> {
                 match id {
                     $($id => Some(Self::$name),)*
                     _ => None,
@@ -84,7 +84,7 @@ macro_rules! close_codes {
             }
 
             /// The meaning of a number.
-            pub const fn from_code(code: u32) -> Self {
+            pub(crate) const fn from_code(code: u32) -> Self {
                 match code {
                     $($code => Self::$name,)*
                     _ => Self::Unknown(code),

@@ -22,7 +22,7 @@ Examples:
 The conditions are listed in the order in which they come about; those that are not met come last, the worst of them
 first: that is what to look at. Bursts do not wait for each other: each that fails is named. The exit code is 0
 whatever the answer is: agentctl check is for scripts that want to know whether all is well.")]
-pub struct Why {
+pub(crate) struct Why {
     /// Name of an object, or KIND/NAME: of a minicluster (mc), burst, hostedburst (hb), fluxjob, clusterpeer or fluxsetup
     #[arg(value_name = "NAME|KIND/NAME")]
     pub name: String,
@@ -43,7 +43,7 @@ Examples:
 
 Nothing is written, and nothing is tried: objects, ranks and placement come from the functions that the agents use. What
 was not looked at is said. The exit code is 1 if something stands against it.")]
-pub struct Plan {
+pub(crate) struct Plan {
     /// File with MiniClusters and FluxJobs, a directory of such files, or - for standard input (repeatable)
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
@@ -60,7 +60,7 @@ pub struct Plan {
 
 /// A peer, and the context that leads to its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerContext {
+pub(crate) struct PeerContext {
     /// Name of the peer.
     pub peer: String,
     /// Name of the context.
@@ -86,7 +86,7 @@ Examples:
   agentctl check -o json | jq .ok
 
 The exit code is 1 if something fails. Warnings (‼), and what may not be read (?), do not count.")]
-pub struct Check {
+pub(crate) struct Check {
     /// Look again until nothing fails, at most so long, e.g. 90s or 5m
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "0s", hide_default_value = true)]
     pub wait: Duration,
@@ -107,7 +107,7 @@ Examples:
 
 It runs in the container of Flux, as the user that Flux runs as, with PATH and FLUX_URI set. It needs the right to create
 pods/exec in the namespace: yours, not the agent's.")]
-pub struct Shell {
+pub(crate) struct Shell {
     /// Name of the MiniCluster
     #[arg(value_name = "MINICLUSTER")]
     pub name: String,
@@ -129,7 +129,7 @@ Examples:
 
 A certificate belongs to one instance, and everybody who had it can join that instance: after a peer was removed
 (condition CertificateExposed) only a new instance keeps it out. It sets the annotation tributary.dev/restart.")]
-pub struct Rekey {
+pub(crate) struct Rekey {
     /// Name of the MiniCluster
     #[arg(value_name = "MINICLUSTER")]
     pub name: String,
@@ -150,7 +150,7 @@ Examples:
 restart makes a new instance by today's spec (annotation tributary.dev/restart). suspend ends all pods and keeps the object,
 its settings and its place (spec.suspend); resume starts a new instance of it, and the command from its beginning. In a
 queue, a suspended MiniCluster keeps its room, and a suspended FluxJob gives it to others.")]
-pub struct Instance {
+pub(crate) struct Instance {
     /// minicluster/NAME (mc/NAME), fluxjob/NAME, or NAME
     #[arg(value_name = "KIND/NAME")]
     pub name: String,
@@ -162,7 +162,7 @@ pub struct Instance {
 /// What `agentctl resume` acts on.
 #[derive(Debug, Args)]
 #[command(arg = target::instance())]
-pub struct Resume {
+pub(crate) struct Resume {
     /// minicluster/NAME (mc/NAME), fluxjob/NAME, or NAME
     #[arg(value_name = "KIND/NAME")]
     pub name: String,
@@ -170,7 +170,7 @@ pub struct Resume {
 
 /// `agentctl minicluster`.
 #[derive(Debug, Subcommand)]
-pub enum MiniCluster {
+pub(crate) enum MiniCluster {
     /// List the MiniClusters of this cluster
     List(MiniClusterList),
     /// Show one MiniCluster with its ranks, bursts and conditions
@@ -180,7 +180,7 @@ pub enum MiniCluster {
 /// `agentctl minicluster list`.
 #[derive(Debug, Args)]
 #[command(arg = target::lists())]
-pub struct MiniClusterList {
+pub(crate) struct MiniClusterList {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
@@ -189,7 +189,7 @@ pub struct MiniClusterList {
 /// `agentctl minicluster describe`.
 #[derive(Debug, Args)]
 #[command(arg = target::mini_cluster())]
-pub struct MiniClusterDescribe {
+pub(crate) struct MiniClusterDescribe {
     /// Name of the MiniCluster
     #[arg(value_name = "MINICLUSTER")]
     pub name: String,
@@ -209,7 +209,7 @@ Examples:
 
 Secrets are not read. Of other objects, values of environment variables, annotations, arguments and scripts are left
 out; names of objects, images, nodes and addresses are in it.")]
-pub struct SupportBundle {
+pub(crate) struct SupportBundle {
     /// File to write
     #[arg(long, value_name = "FILE", default_value = "tributary-support.tar.gz")]
     pub out: PathBuf,
@@ -228,7 +228,7 @@ Examples:
   agentctl top --interval 5s  over a slow connection
 
 Keys: q quits, tab and 1 to 3 choose the list, the arrows scroll.")]
-pub struct Top {
+pub(crate) struct Top {
     /// How often it is looked, e.g. 500ms or 5s
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "1s")]
     pub interval: Duration,

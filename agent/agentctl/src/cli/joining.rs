@@ -13,7 +13,7 @@ use super::{Format, target};
 
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
-pub struct ImportFlags {
+pub(crate) struct ImportFlags {
     /// Let the peer place bursts in this namespace (repeatable; * for any; default: nowhere)
     #[arg(
         long = "import",
@@ -148,7 +148,7 @@ impl ImportFlags {
 
 /// Level of the Pod Security Standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum PodSecurity {
+pub(crate) enum PodSecurity {
     /// Anything goes
     Privileged,
     /// No known privilege escalation
@@ -160,7 +160,7 @@ pub enum PodSecurity {
 
 /// `agentctl token`.
 #[derive(Debug, Subcommand)]
-pub enum Token {
+pub(crate) enum Token {
     /// Make a token and print it: whoever has it can make its cluster a peer of this one
     Create(Box<TokenCreate>),
     /// Show the tokens of this cluster, and who has used them
@@ -171,7 +171,7 @@ pub enum Token {
 
 /// `agentctl token list`.
 #[derive(Debug, Args)]
-pub struct TokenList {
+pub(crate) struct TokenList {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
@@ -179,7 +179,7 @@ pub struct TokenList {
 
 /// `agentctl token create`.
 #[derive(Debug, Args)]
-pub struct TokenCreate {
+pub(crate) struct TokenCreate {
     /// How long it can be used, e.g. 15m or 2h
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]
     pub expires: Duration,
@@ -202,7 +202,7 @@ pub struct TokenCreate {
 
 /// `agentctl token delete`.
 #[derive(Debug, Args)]
-pub struct TokenDelete {
+pub(crate) struct TokenDelete {
     /// Which, as agentctl token list shows them
     #[arg(required = true)]
     pub ids: Vec<String>,
@@ -211,7 +211,7 @@ pub struct TokenDelete {
 /// `agentctl join`.
 #[derive(Debug, Args)]
 #[command(args = target::hidden(&["namespace"]))]
-pub struct Join {
+pub(crate) struct Join {
     /// What agentctl token create printed; - reads it from standard input
     pub token: String,
     /// Labels of the cluster that made the token, for selectors of bursts, key=value (repeatable)
@@ -231,7 +231,7 @@ pub struct Join {
 /// `agentctl link`.
 #[derive(Debug, Args)]
 #[command(args = target::hidden(&["context", "namespace", "endpoint"]))]
-pub struct Link {
+pub(crate) struct Link {
     /// Context of the one cluster
     pub a: String,
     /// Context of the other one
@@ -256,7 +256,7 @@ pub struct Link {
 
 /// `agentctl peer remove`.
 #[derive(Debug, Args)]
-pub struct PeerRemove {
+pub(crate) struct PeerRemove {
     /// Name of the peer's cluster
     pub name: String,
     /// Also if bursts are placed there, whose slots stay reserved (agentctl bursts says for how long), or if it has bursts
@@ -274,7 +274,7 @@ pub struct PeerRemove {
 
 /// `agentctl peer drain`.
 #[derive(Debug, Args)]
-pub struct PeerDrain {
+pub(crate) struct PeerDrain {
     /// Name of the peer's cluster
     pub name: String,
     /// How long to wait until nothing is left, e.g. 5m; 0s: not at all
@@ -284,14 +284,14 @@ pub struct PeerDrain {
 
 /// The name of a peer.
 #[derive(Debug, Args)]
-pub struct PeerName {
+pub(crate) struct PeerName {
     /// Name of the peer's cluster
     pub name: String,
 }
 
 /// `agentctl identity`.
 #[derive(Debug, Subcommand)]
-pub enum Identity {
+pub(crate) enum Identity {
     /// Replace this cluster's own authority: peers that are connected and consent follow, and no connection ends
     Rotate,
 }

@@ -11,7 +11,7 @@ const ENDPOINT: &str = "TRIBUTARY_ENDPOINT";
 
 /// How to reach a cluster and its agent.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Target {
+pub(crate) struct Target {
     /// Kubeconfig file (default: $KUBECONFIG, else ~/.kube/config)
     #[arg(long, global = true, value_name = "FILE", help_heading = "Cluster", display_order = 1)]
     pub kubeconfig: Option<PathBuf>,

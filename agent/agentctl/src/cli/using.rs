@@ -23,7 +23,7 @@ Examples:
 A row with the side root is what bursts of this cluster used of the peer; provider is what the peer's used here. Hours count
 from the moment a peer accepts a burst until nothing of it is left there. Records are of whole days (UTC). They are
 ConfigMaps of the agent's namespace, read with your rights.")]
-pub struct Usage {
+pub(crate) struct Usage {
     /// How far back, e.g. 30d or 12h: from the beginning of that day (UTC)
     #[arg(long, value_name = "TIME", value_parser = ago, default_value = "30d")]
     pub since: Duration,
@@ -47,7 +47,7 @@ pub struct Usage {
 /// What uses are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Part {
+pub(crate) enum Part {
     /// The other cluster
     Peer,
     /// Namespace of the MiniCluster or FluxJob
@@ -62,7 +62,7 @@ pub enum Part {
 
 /// Form of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum UsageFormat {
+pub(crate) enum UsageFormat {
     /// For people
     #[default]
     Table,

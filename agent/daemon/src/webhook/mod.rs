@@ -43,7 +43,7 @@ use crate::health;
 const PART: &str = "webhook";
 
 /// The webhook, and what its leader keeps.
-pub struct Webhook {
+pub(crate) struct Webhook {
     config: Config,
     clients: Clients,
     clock: SharedClock,

@@ -52,7 +52,7 @@ use link::{Judge, QuicLink};
 
 /// In which manner it listens and dials.
 #[derive(Clone, Copy, Debug)]
-pub struct Manner {
+pub(crate) struct Manner {
     pub(crate) crowd: Crowd,
     pub(crate) versions: WireVersions,
 }
