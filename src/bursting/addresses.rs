@@ -7,23 +7,22 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 /// A range of addresses, like `10.244.0.0/16`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Range {
-    network: IpAddr,
-    prefix: u8,
-}
+pub struct Range(IpNet);
 
 impl FromStr for Range {
     type Err = InvalidRange;
 
     fn from_str(text: &str) -> Result<Self, InvalidRange> {
-        let invalid = || InvalidRange(text.to_owned());
-        let (network, prefix) = text.split_once('/').ok_or_else(invalid)?;
-        let network: IpAddr = network.parse().map_err(|_| invalid())?;
-        let prefix: u8 = prefix.parse().map_err(|_| invalid())?;
-        let longest = if network.is_ipv4() { 32 } else { 128 };
-        if prefix > longest { Err(invalid()) } else { Ok(Self { network, prefix }) }
+        // Not as ipnet reads it: that takes `010.0.0.0`, which is another address to those who read it as octal.
+        let parsed = text.split_once('/').and_then(|(network, prefix)| {
+            let network = network.parse::<IpAddr>().ok()?;
+            IpNet::new(network, prefix.parse().ok()?).ok()
+        });
+        parsed.map(Self).ok_or_else(|| InvalidRange(text.to_owned()))
     }
 }
 
@@ -34,24 +33,14 @@ pub struct InvalidRange(String);
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.network, self.prefix)
+        self.0.fmt(f)
     }
 }
 
 impl Range {
     /// Whether an address lies in the range.
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.network, address) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0);
-                u32::from(network) & mask == u32::from(address) & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
-                u128::from(network) & mask == u128::from(address) & mask
-            }
-            _ => false,
-        }
+        self.0.contains(&address)
     }
 }
 
@@ -67,12 +56,12 @@ pub struct Unusable {
 
 const fn v4(octets: [u8; 4], prefix: u8) -> Range {
     let [a, b, c, d] = octets;
-    Range { network: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix }
+    Range(IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix))
 }
 
 const fn v6(segments: [u16; 8], prefix: u8) -> Range {
     let [a, b, c, d, e, f, g, h] = segments;
-    Range { network: IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), prefix }
+    Range(IpNet::new_assert(IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), prefix))
 }
 
 /// Addresses that no machine of another cluster has, with what they are. The first that holds counts.
@@ -203,7 +192,10 @@ mod tests {
         assert!(all.contains("203.0.113.9".parse().unwrap()) && !all.contains("::1".parse().unwrap()));
         let one: Range = "192.0.2.1/32".parse().unwrap();
         assert!(one.contains("192.0.2.1".parse().unwrap()) && !one.contains("192.0.2.2".parse().unwrap()));
-        for bad in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/-1"] {
+        for text in ["10.0.0.7/8", "2001:db8::/32"] {
+            assert_eq!(text.parse::<Range>().unwrap().to_string(), text);
+        }
+        for bad in ["", "10.0.0.0", "10.0.0.0/33", "::/129", "a/8", "10.0.0.0/-1", "010.0.0.0/8"] {
             assert!(bad.parse::<Range>().is_err(), "{bad}");
         }
     }
