@@ -2,9 +2,33 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Machine-readable reason. Values are part of the wire: retired ones stay listed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum RejectionReason {
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Machine-readable reason. Values are part of the wire: retired ones stay listed.
+        #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+        pub enum RejectionReason {
+            $($(#[$doc])* $name,)*
+            /// A reason of a newer version.
+            #[serde(untagged)]
+            Other(String),
+        }
+
+        impl RejectionReason {
+            /// Those of this version.
+            pub const KNOWN: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word conditions and users see.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::Other(reason) => reason,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// The ClusterPeer of this root has no `import`.
     ImportNotAllowed,
     /// The namespace is not among `import.namespaces`.
@@ -59,76 +83,6 @@ pub enum RejectionReason {
     NameTaken,
     /// The HostedBurst was deleted by the provider's owner.
     EvictedByProvider,
-    /// A reason of a newer version.
-    #[serde(untagged)]
-    Other(String),
-}
-
-impl RejectionReason {
-    /// Those of this version.
-    pub const KNOWN: [Self; 27] = [
-        Self::ImportNotAllowed,
-        Self::NamespaceNotAllowed,
-        Self::NamespaceNotFound,
-        Self::TooManyBursts,
-        Self::TooManyBrokers,
-        Self::TooManyCores,
-        Self::TooManyGpus,
-        Self::TooMuchMemory,
-        Self::TooMuchEphemeralStorage,
-        Self::TooManyOffers,
-        Self::QuotaExceeded,
-        Self::NoRoomInQueue,
-        Self::Draining,
-        Self::NotEnoughCores,
-        Self::TooManyNodes,
-        Self::ScaleUpTimedOut,
-        Self::ScaleUpFailed,
-        Self::QueueTimedOut,
-        Self::RankMapMismatch,
-        Self::FluxVersionMismatch,
-        Self::InvalidTemplate,
-        Self::PolicyForbids,
-        Self::PodSecurity,
-        Self::NotRenderable,
-        Self::LeadAddressRefused,
-        Self::NameTaken,
-        Self::EvictedByProvider,
-    ];
-
-    /// The word conditions and users see.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::ImportNotAllowed => "ImportNotAllowed",
-            Self::NamespaceNotAllowed => "NamespaceNotAllowed",
-            Self::NamespaceNotFound => "NamespaceNotFound",
-            Self::TooManyBursts => "TooManyBursts",
-            Self::TooManyBrokers => "TooManyBrokers",
-            Self::TooManyCores => "TooManyCores",
-            Self::TooManyGpus => "TooManyGpus",
-            Self::TooMuchMemory => "TooMuchMemory",
-            Self::TooMuchEphemeralStorage => "TooMuchEphemeralStorage",
-            Self::TooManyOffers => "TooManyOffers",
-            Self::QuotaExceeded => "QuotaExceeded",
-            Self::NoRoomInQueue => "NoRoomInQueue",
-            Self::Draining => "Draining",
-            Self::NotEnoughCores => "NotEnoughCores",
-            Self::TooManyNodes => "TooManyNodes",
-            Self::ScaleUpTimedOut => "ScaleUpTimedOut",
-            Self::ScaleUpFailed => "ScaleUpFailed",
-            Self::QueueTimedOut => "QueueTimedOut",
-            Self::RankMapMismatch => "RankMapMismatch",
-            Self::FluxVersionMismatch => "FluxVersionMismatch",
-            Self::InvalidTemplate => "InvalidTemplate",
-            Self::PolicyForbids => "PolicyForbids",
-            Self::PodSecurity => "PodSecurity",
-            Self::NotRenderable => "NotRenderable",
-            Self::LeadAddressRefused => "LeadAddressRefused",
-            Self::NameTaken => "NameTaken",
-            Self::EvictedByProvider => "EvictedByProvider",
-            Self::Other(reason) => reason,
-        }
-    }
 }
 
 /// A refusal with its sentence.

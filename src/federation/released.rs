@@ -378,7 +378,9 @@ fn states() -> Vec<Sample> {
         [Outcome::Pass, Outcome::Fail, Outcome::Unknown].map(|one| document!(format!("outcome {one:?}"), one, Outcome)),
     );
     all.extend(
-        RejectionReason::KNOWN.map(|reason| document!(format!("reason {reason:?}"), reason.clone(), RejectionReason)),
+        RejectionReason::KNOWN
+            .iter()
+            .map(|reason| document!(format!("reason {reason:?}"), reason.clone(), RejectionReason)),
     );
     all
 }

@@ -416,13 +416,13 @@ fn the_front_page_is_short_and_the_start_page_leads_to_every_page() {
 #[test]
 fn every_reason_is_explained() {
     let page = fs::read_to_string(root().join("src/guide/troubleshooting.md")).unwrap();
-    let rejections = RejectionReason::KNOWN.map(|reason| reason.as_str().to_owned());
+    let rejections = RejectionReason::KNOWN.iter().map(|reason| reason.as_str().to_owned());
     let refusals = CloseCode::ALL.iter().filter_map(|code| code.refusal()).map(|reason| reason.as_str().to_owned());
     let problems = reason::ALL.map(str::to_owned);
     let queues = labels::reason::ALL.map(str::to_owned);
     // Of runs that wait for what is not the agent's to give.
     let waits = ["JobSuspended", "Asleep", "Spent", "NotReached", "Unreadable", "NotCheckable"].map(str::to_owned);
-    let all = rejections.into_iter().chain(refusals).chain(problems).chain(queues).chain(waits);
+    let all = rejections.chain(refusals).chain(problems).chain(queues).chain(waits);
     let missing: Vec<String> = all.filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "not explained: {missing:?}");
 }
