@@ -1,5 +1,6 @@
 //! `Burst`: one declared burst slot of a root MiniCluster (root side).
 
+use data_encoding::HEXLOWER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -397,8 +398,7 @@ impl Burst {
         };
         let retry = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
         let text = serde_json::to_vec(&(&spec, retry)).expect("a spec is plain data with text keys");
-        let digest = Sha256::digest(&text);
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&Sha256::digest(&text)[..8])
     }
 
     /// Brokers that `root` asks of its slot now, which may be more than the running instance has ranks for.

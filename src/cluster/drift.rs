@@ -12,8 +12,9 @@
 //!
 //! Jobs and pods are never compared: they are made once, and never written over. So nothing here knows their fields.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
+use data_encoding::HEXLOWER;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -74,11 +75,7 @@ fn says_nothing(name: &str, value: &Value) -> bool {
 pub fn digest(value: &Value) -> String {
     let mut text = Vec::new();
     canonical(value, &mut text);
-    Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    HEXLOWER.encode(&Sha256::digest(&text))
 }
 
 fn canonical(value: &Value, out: &mut Vec<u8>) {

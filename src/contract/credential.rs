@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -56,8 +57,7 @@ impl Leave {
 
     /// Its digest, as an offer announces it.
     pub fn digest(&self) -> String {
-        let digest = Sha256::digest(self.0.as_bytes());
-        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+        format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(self.0.as_bytes())))
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use serde_json::json;
 use tributary_clock::Rng;
@@ -389,14 +390,14 @@ fn states() -> Vec<Sample> {
 fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => format!("text {text}"),
-        _ => format!("hex {}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+        _ => format!("hex {}", HEXLOWER.encode(bytes)),
     }
 }
 
 fn bytes_of(shown: &str) -> Vec<u8> {
     match shown.split_once(' ').unwrap() {
         ("text", text) => text.as_bytes().to_vec(),
-        (_, hex) => (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect(),
+        (_, hex) => HEXLOWER.decode(hex.as_bytes()).unwrap(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! SHA-256 digests as the two sides of a burst compare them: `sha256:` and 64 hexadecimal digits.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +28,7 @@ macro_rules! digest {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&format_digest(&self.0))
+                write!(f, "{PREFIX}{}", HEXLOWER.encode(&self.0))
             }
         }
 
@@ -71,25 +72,10 @@ digest! {
 
 const PREFIX: &str = "sha256:";
 
-fn format_digest(bytes: &[u8; 32]) -> String {
-    bytes.iter().fold(PREFIX.to_owned(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String does not fail");
-        text
-    })
-}
-
 fn parse_digest(text: &str) -> Result<[u8; 32], DigestError> {
-    let digits = text.strip_prefix(PREFIX).ok_or(DigestError)?.as_bytes();
-    let lower_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
-    if digits.len() != 64 || !digits.iter().all(lower_hex) {
-        return Err(DigestError);
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| DigestError)?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| DigestError)?;
-    }
-    Ok(bytes)
+    let digits = text.strip_prefix(PREFIX).ok_or(DigestError)?;
+    let bytes = HEXLOWER.decode(digits.as_bytes()).map_err(|_| DigestError)?;
+    bytes.try_into().map_err(|_| DigestError)
 }
 
 #[cfg(test)]

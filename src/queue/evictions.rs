@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
 use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use tributary_api::burst::{Burst, BurstRefusal};
@@ -60,7 +61,7 @@ fn asks(job: &FluxJob) -> Option<String> {
     made.spec.pod.priority_class_name = None;
     let text = serde_json::to_vec(&(&made.spec, job.annotations().get(labels::RETRY)));
     let digest = Sha256::digest(text.expect("a spec is plain data with text keys"));
-    Some(digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    Some(HEXLOWER.encode(&digest[..8]))
 }
 
 #[cfg(test)]

@@ -4,11 +4,11 @@
 //! long as it. A ConfigMap that is lost or changed is restored from there, byte for byte.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use data_encoding::HEXLOWER;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -149,10 +149,7 @@ pub fn files_digest(files: &BTreeMap<String, String>) -> String {
 
 /// `sha256:` and the hexadecimal digits of the hash of `bytes`.
 pub(super) fn digest_of(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a String takes any text");
-        text
-    })
+    format!("sha256:{}", HEXLOWER.encode(&Sha256::digest(bytes)))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -49,7 +50,7 @@ impl TraceContext {
     /// The span of this trace that is about what these words name.
     #[must_use]
     pub fn child(&self, words: &[&str]) -> Self {
-        let own = hex(&self.span);
+        let own = HEXLOWER.encode(&self.span);
         let words: Vec<&str> = [own.as_str()].into_iter().chain(words.iter().copied()).collect();
         Self { span: digest("span", &words), ..*self }
     }
@@ -72,7 +73,13 @@ impl TraceContext {
 
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{VERSION}-{}-{}-{:02x}", hex(&self.trace), hex(&self.span), u8::from(self.sampled))
+        write!(
+            f,
+            "{VERSION}-{}-{}-{:02x}",
+            HEXLOWER.encode(&self.trace),
+            HEXLOWER.encode(&self.span),
+            u8::from(self.sampled)
+        )
     }
 }
 
@@ -88,20 +95,8 @@ fn digest<const N: usize>(what: &str, words: &[&str]) -> [u8; N] {
     std::array::from_fn(|at| all[at])
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if text.len() != 2 * N || !text.bytes().all(digit) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    Some(bytes)
+    HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 /// Something that took from `start` to `end`.

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -74,7 +75,7 @@ impl JoinToken {
             cluster: self.cluster.to_string(),
             trust_domain: self.trust_domain.clone(),
             endpoints: self.endpoints.clone(),
-            authorities: self.authorities.iter().filter_map(|fingerprint| from_hex(fingerprint)).collect(),
+            authorities: self.authorities.iter().filter_map(|hex| HEXLOWER.decode(hex.as_bytes()).ok()).collect(),
             expires: self.expires.as_second(),
         };
         let mut bytes = Zeroizing::new(message.encode_to_vec());
@@ -109,7 +110,7 @@ impl FromStr for JoinToken {
             cluster: token.cluster.into(),
             trust_domain: token.trust_domain,
             endpoints: token.endpoints,
-            authorities: token.authorities.iter().map(|fingerprint| to_hex(fingerprint)).collect(),
+            authorities: token.authorities.iter().map(|fingerprint| HEXLOWER.encode(fingerprint)).collect(),
             expires: Timestamp::from_second(token.expires).map_err(|_| TokenError::Damaged)?,
         })
     }
@@ -160,15 +161,7 @@ pub fn generate_id(rng: &mut dyn Rng) -> String {
 }
 
 pub(super) fn hash(secret: &[u8]) -> String {
-    to_hex(&Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+    HEXLOWER.encode(&Sha256::new().chain_update(DOMAIN).chain_update(secret).finalize())
 }
 
 #[cfg(test)]
@@ -185,7 +178,7 @@ mod tests {
             cluster: "east".into(),
             trust_domain: Some("river".into()),
             endpoints: vec!["203.0.113.7:30956".into(), "[2001:db8::1]:7956".into()],
-            authorities: [to_hex(&[7; 32])].into(),
+            authorities: [HEXLOWER.encode(&[7; 32])].into(),
             expires: "2025-06-01T12:15:00Z".parse().unwrap(),
         }
     }

@@ -1,7 +1,6 @@
 //! What we read from a certificate besides its chain: its URI SANs, validity and fingerprint.
 
-use std::fmt::Write as _;
-
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use rustls::pki_types::UnixTime;
 use sha2::{Digest, Sha256};
@@ -87,10 +86,7 @@ fn timestamp(time: ASN1Time) -> Timestamp {
 
 /// SHA-256 of a certificate (DER), lower-case hex.
 pub(crate) fn fingerprint(der: &[u8]) -> String {
-    Sha256::digest(der).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    HEXLOWER.encode(&Sha256::digest(der))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whether a cluster may join: pure.
 
+use data_encoding::HEXLOWER;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 use tributary::api::join_token::JoinTokenRecord;
@@ -172,7 +173,7 @@ fn digest(who: &Introduction, bundle: &TrustBundle) -> String {
     for fingerprint in bundle.fingerprints() {
         hash = hash.chain_update(fingerprint);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hash.finalize())
 }
 
 /// A name that a stranger chose, for messages.
