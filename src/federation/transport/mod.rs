@@ -12,6 +12,7 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 pub mod quic;
 
