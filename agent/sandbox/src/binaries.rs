@@ -10,9 +10,12 @@ use anyhow::{Context, anyhow};
 
 mod build;
 mod pins;
+#[cfg(any(test, feature = "testing"))]
+mod programs;
 mod progress;
 
-use self::pins::Recipe;
+#[cfg(any(test, feature = "testing"))]
+pub use self::programs::{Kueue, helm, kueue};
 use crate::{component::Component, options::Report};
 
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -53,44 +56,6 @@ impl Binaries {
     pub fn program(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
-}
-
-/// Helm, built into the cache when it is first asked for.
-///
-/// # Errors
-/// It is not there and cannot be built.
-pub async fn helm(report: &Report) -> anyhow::Result<PathBuf> {
-    program(&pins::helm(), "helm", report).await
-}
-
-/// Kueue: its controller, and the directory of its definitions.
-#[derive(Debug, Clone)]
-pub struct Kueue {
-    /// The program.
-    pub program: PathBuf,
-    /// Holds a CustomResourceDefinition per file.
-    pub definitions: PathBuf,
-}
-
-/// Kueue, built into the cache when it is first asked for: some minutes on two cores. Its definitions are read where Go keeps
-/// the module.
-///
-/// # Errors
-/// It is not there and cannot be built.
-pub async fn kueue(report: &Report) -> anyhow::Result<Kueue> {
-    let program = program(&pins::kueue(), "kueue", report).await?;
-    Ok(Kueue { program, definitions: build::module(pins::KUEUE_MODULE)?.join("config/components/crd/bases") })
-}
-
-/// The only program of a recipe.
-async fn program(recipe: &Recipe, name: &str, report: &Report) -> anyhow::Result<PathBuf> {
-    let directory = cache(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir())?.join(&recipe.name);
-    let program = directory.join(name);
-    if !program.is_file() {
-        let built = build::build(recipe, &directory, report).await;
-        built.with_context(|| format!("there is no {name} in the cache"))?;
-    }
-    Ok(program)
 }
 
 /// What a directory lacks for a sandbox.

@@ -19,7 +19,7 @@
 //! | file | what |
 //! |---|---|
 //! | `options` | what a sandbox shall look like |
-//! | `sandbox`, `cluster` | start and handles; `shared`: one per test binary |
+//! | `sandbox`, `cluster` | start and handles; `shared`: one per test binary; `cluster::faults`: what tests do to one |
 //! | `binaries` | where the programs come from; `pins/` holds the Go modules they are built from |
 //! | `group` | processes that end with this one, SIGKILL included |
 //! | `component`, `ports`, `networks`, `pki`, `kubeconfig`, `nodes` | the parts of a control plane |
@@ -30,6 +30,7 @@
 //! Annotations steer the simulated pods: see [`annotations`].
 
 mod access;
+#[cfg(any(test, feature = "testing"))]
 mod audit;
 mod binaries;
 mod cluster;
@@ -42,17 +43,22 @@ mod options;
 mod pki;
 mod ports;
 mod sandbox;
+#[cfg(any(test, feature = "testing"))]
 mod shared;
 mod startup;
 
 pub use access::{Access, Provider};
+#[cfg(any(test, feature = "testing"))]
 pub use audit::{AuditLog, Event};
-pub use binaries::{Binaries, Kueue, helm, kueue};
+pub use binaries::Binaries;
+#[cfg(any(test, feature = "testing"))]
+pub use binaries::{Kueue, helm, kueue};
 pub use cluster::{ADMIN, Cluster};
 pub use component::Component;
 pub use group::{Group, Process, Signal};
 pub use options::{ClusterOptions, NodeGroup, Options, Report};
 pub use sandbox::Sandbox;
+#[cfg(any(test, feature = "testing"))]
 pub use shared::shared;
 
 /// Annotations of pods that the simulated nodes obey, on a pod's template or put on a running pod; and one of nodes.

@@ -160,19 +160,6 @@ impl Log {
     }
 }
 
-/// The directory in which Go keeps a module, `path@version`; it is downloaded if it is not there.
-pub(super) fn module(module: &str) -> anyhow::Result<PathBuf> {
-    let mut command = Command::new("go");
-    command.args(["mod", "download", "-json", module]).current_dir(env::temp_dir()).env("GOWORK", "off");
-    let output = command.env_remove("GOFLAGS").stdin(Stdio::null()).output().context("failed to run go")?;
-    let said: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("go mod download {module}: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
-    match said["Dir"].as_str() {
-        Some(directory) => Ok(directory.into()),
-        None => bail!("go mod download {module}: {}", said["Error"]),
-    }
-}
-
 /// Its version; found by a call that works, not by its name on the path.
 fn go() -> anyhow::Result<String> {
     let output =

@@ -2,16 +2,13 @@
 
 use std::env::consts::{ARCH, OS};
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 const GO_MOD: &str = include_str!("../../pins/go.mod");
 const GO_SUM: &str = include_str!("../../pins/go.sum");
-// Programs with module graphs of their own, pinned by the checksum database instead of go.sum.
+// A program with a module graph of its own, pinned by the checksum database instead of go.sum.
 const KWOK: &str = "sigs.k8s.io/kwok/cmd/kwok@v0.8.0";
-const HELM: &str = "helm.sh/helm/v3/cmd/helm@v3.21.4";
-const KUEUE: &str = "sigs.k8s.io/kueue/cmd/kueue@v0.19.2";
-/// The module of that program, with its definitions.
-pub(super) const KUEUE_MODULE: &str = "sigs.k8s.io/kueue@v0.19.2";
 
 /// A set of programs and how they are built.
 #[derive(Debug)]
@@ -67,23 +64,11 @@ pub(super) fn control_plane() -> Recipe {
     }
 }
 
-/// Helm alone.
-pub(super) fn helm() -> Recipe {
-    let steps = vec![Step { title: "helm", arguments: install(HELM), packages: Vec::new() }];
-    Recipe { title: "helm".to_owned(), ..recipe("helm-", Vec::new(), steps, Vec::new()) }
-}
-
-/// Kueue alone.
-pub(super) fn kueue() -> Recipe {
-    let steps = vec![Step { title: "Kueue", arguments: install(KUEUE), packages: Vec::new() }];
-    Recipe { title: "Kueue".to_owned(), ..recipe("kueue-", Vec::new(), steps, Vec::new()) }
-}
-
-fn install(package: &str) -> Vec<String> {
+pub(super) fn install(package: &str) -> Vec<String> {
     ["install", "-v", "-ldflags", "-s -w", package].into_iter().map(str::to_owned).collect()
 }
 
-fn recipe(
+pub(super) fn recipe(
     prefix: &str,
     files: Vec<(&'static str, &'static str)>,
     steps: Vec<Step>,
@@ -97,7 +82,7 @@ fn recipe(
     [OS, ARCH].into_iter().for_each(&mut add);
     files.iter().for_each(|(_, text)| add(text));
     steps.iter().flat_map(|step| &step.arguments).for_each(|argument| add(argument));
-    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digest = HEXLOWER.encode(&hash.finalize()[..8]);
     Recipe { name: format!("{prefix}{digest}"), title: String::new(), files, steps, renames }
 }
 
@@ -120,12 +105,6 @@ mod tests {
         assert_eq!(recipe.title, "Kubernetes v1.35.4, etcd v3.6.5 and kwok");
         let linker = &recipe.steps[0].arguments[3];
         assert!(linker.ends_with("gitVersion=v1.35.4 -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35"), "{linker}");
-    }
-
-    #[test]
-    fn definitions_are_of_the_version_that_is_built() {
-        let (module, version) = KUEUE_MODULE.split_once('@').unwrap();
-        assert_eq!(KUEUE, format!("{module}/cmd/kueue@{version}"));
     }
 
     #[test]
