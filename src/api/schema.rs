@@ -102,6 +102,26 @@ fn collect_unknown(value: &Value, schema: &Value, path: &str, unknown: &mut Vec<
     }
 }
 
+/// Writes the defaults of a structural schema where nothing is written, or a value that counts as `nothing`.
+pub fn write_defaults(value: &mut Value, schema: &Value, nothing: fn(&Value) -> bool) {
+    match value {
+        Value::Object(fields) => {
+            for (name, known) in schema["properties"].as_object().into_iter().flatten() {
+                let missing = fields.get(name).is_none_or(nothing);
+                if let Some(default) = known.get("default").filter(|default| missing && !default.is_null()) {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, value) in fields {
+                let known = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                write_defaults(value, known, nothing);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| write_defaults(item, &schema["items"], nothing)),
+        _ => {}
+    }
+}
+
 /// For `skip_serializing_if`: what nobody wrote is not written either.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -8,6 +8,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::schema::write_defaults;
+
 /// `value` as the API server would show it, given its structural schema.
 pub(super) fn settle(value: &mut Value, schema: &Value) {
     prune(value, schema);
@@ -35,25 +37,7 @@ fn prune(value: &mut Value, schema: &Value) {
 }
 
 fn fill(value: &mut Value, schema: &Value) {
-    match value {
-        Value::Object(map) => {
-            for (key, schema) in schema["properties"].as_object().into_iter().flatten() {
-                if !map.contains_key(key)
-                    && let Some(default) = schema.get("default").filter(|default| !default.is_null())
-                {
-                    map.insert(key.clone(), default.clone());
-                }
-            }
-            for (key, below) in map.iter_mut() {
-                let known = schema["properties"].get(key);
-                if let Some(schema) = known.or_else(|| schema.get("additionalProperties")) {
-                    fill(below, schema);
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, &schema["items"])),
-        _ => {}
-    }
+    write_defaults(value, schema, |_| false);
 }
 
 /// A section in which nobody wrote anything.

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceQuota};
 use kube::ResourceExt;
+use serde_json::Value;
 use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::{RESTART, condition};
 use tributary::api::minicluster::{MiniCluster, Phase, UpdatePolicy, is_manager};
 use tributary::api::peer::ImportPolicy;
+use tributary::api::schema::write_defaults;
 use tributary::api::{names, v1alpha1};
 use tributary::bursting::nodes::{NodeView, PodView};
 use tributary::bursting::peers::PeerView;
@@ -198,7 +200,7 @@ pub(super) fn default(object: &mut MiniCluster) {
     let schemas = manifest::schemas("MiniCluster");
     let Some((_, schema)) = schemas.iter().find(|(version, _)| v1alpha1::V1ALPHA2.ends_with(version)) else { return };
     let Ok(mut spec) = serde_json::to_value(&object.spec) else { return };
-    manifest::default_fields(&mut spec, schema);
+    write_defaults(&mut spec, schema, Value::is_null);
     if let Ok(spec) = serde_json::from_value(spec) {
         object.spec = spec;
     }

@@ -166,26 +166,6 @@ fn mistyped(value: &Value, schema: &Value, path: &str, problems: &mut Vec<Proble
     }
 }
 
-/// Adds what an API server writes where nothing is written.
-pub(super) fn default_fields(value: &mut Value, schema: &Value) {
-    match value {
-        Value::Object(fields) => {
-            for (name, known) in schema["properties"].as_object().into_iter().flatten() {
-                let missing = fields.get(name).is_none_or(Value::is_null);
-                if let Some(default) = known.get("default").filter(|default| missing && !default.is_null()) {
-                    fields.insert(name.clone(), default.clone());
-                }
-            }
-            for (name, value) in fields {
-                let known = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
-                default_fields(value, known);
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| default_fields(item, &schema["items"])),
-        _ => {}
-    }
-}
-
 fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     let mut problems = Vec::new();
     let mut say = |field: &str, reason: &str, message: String| problems.push(Problem::new(field, reason, message));
@@ -202,13 +182,7 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
         }
         Some((_, schema)) => problems.extend(held_against(document, schema)),
     }
-    let written = document["metadata"]["namespace"].as_str();
-    if let (Some(written), Some(asked)) = (written, namespace)
-        && written != asked
-    {
-        let message = format!("it says {written}, and --namespace says {asked}");
-        problems.push(Problem::new("metadata.namespace", "OtherNamespace", message));
-    }
+    let written = written_namespace(document, namespace, &mut problems);
     // As the API server stores it.
     let stored = v1alpha1::convert(document, v1alpha1::V1ALPHA2).unwrap_or_else(|_| document.clone());
     let mut object = serde_json::from_value::<MiniCluster>(stored).unwrap_or_else(|error| {
@@ -224,6 +198,18 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     Declared { object, problems, job: None }
 }
 
+/// The namespace that a document names, which may not be another one than that of the flag.
+fn written_namespace<'a>(document: &'a Value, namespace: Option<&str>, problems: &mut Vec<Problem>) -> Option<&'a str> {
+    let written = document["metadata"]["namespace"].as_str();
+    if let (Some(written), Some(asked)) = (written, namespace)
+        && written != asked
+    {
+        let message = format!("it says {written}, and --namespace says {asked}");
+        problems.push(Problem::new("metadata.namespace", "OtherNamespace", message));
+    }
+    written
+}
+
 /// It is said once why it cannot be read: by the fields, if they tell.
 fn unreadable(problems: &mut Vec<Problem>, error: &serde_json::Error) {
     if !problems.iter().any(|one| one.reason == WRONG_TYPE) {
@@ -234,13 +220,7 @@ fn unreadable(problems: &mut Vec<Problem>, error: &serde_json::Error) {
 /// The MiniCluster that a FluxJob makes when it is admitted.
 fn flux_job(document: &Value, namespace: Option<&str>) -> Declared {
     let mut problems = schemas("FluxJob").first().map(|(_, schema)| held_against(document, schema)).unwrap_or_default();
-    let written = document["metadata"]["namespace"].as_str();
-    if let (Some(written), Some(asked)) = (written, namespace)
-        && written != asked
-    {
-        let message = format!("it says {written}, and --namespace says {asked}");
-        problems.push(Problem::new("metadata.namespace", "OtherNamespace", message));
-    }
+    let written = written_namespace(document, namespace, &mut problems);
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
     let mut wanted = serde_json::from_value::<FluxJob>(document.clone()).unwrap_or_else(|error| {
         unreadable(&mut problems, &error);
