@@ -59,11 +59,11 @@ const BUILD: Described = Described::gauge("build", &[("version", &[])], "1, with
 const LEADER: Described =
     Described::gauge("leader", &[], "1 on the agent that leads its cluster, 0 on those that stand by");
 const MINI_CLUSTERS: Described =
-    Described::gauge("miniclusters", &[("phase", &PHASE_WORDS)], "MiniClusters of this cluster, hosted ones included");
+    Described::gauge("miniclusters", &[("phase", PHASE_WORDS)], "MiniClusters of this cluster, hosted ones included");
 const BROKERS: Described =
     Described::gauge("brokers", &[("state", &["wanted", "ready"])], "Brokers of the MiniClusters of this cluster");
 const BURSTS: Described =
-    Described::gauge("bursts", &[("phase", &BURST_PHASE_WORDS)], "Bursts of roots of this cluster, wherever they run");
+    Described::gauge("bursts", &[("phase", BURST_PHASE_WORDS)], "Bursts of roots of this cluster, wherever they run");
 const BURSTS_LONGEST: Described = Described::gauge(
     "bursts_longest_seconds",
     &[("state", &["nowhere", "joining"])],
@@ -71,7 +71,7 @@ const BURSTS_LONGEST: Described = Described::gauge(
      or a peer took it and brokers are missing; 0 if there is none",
 );
 const HOSTED: Described =
-    Described::gauge("hosted_bursts", &[("phase", &BURST_PHASE_WORDS)], "Bursts that run here for peers");
+    Described::gauge("hosted_bursts", &[("phase", BURST_PHASE_WORDS)], "Bursts that run here for peers");
 const USAGE_BROKERS: Described = Described::gauge(
     "usage_brokers",
     &USAGE_LABELS,
@@ -136,7 +136,7 @@ impl Collector for Figures {
 
         let objects = mini_clusters.objects();
         let statuses = || objects.iter().map(|object| object.status.as_ref());
-        let phases = counted(&PHASES, &PHASE_WORDS, statuses().map(|status| status.and_then(|status| status.phase)));
+        let phases = counted(PHASES, PHASE_WORDS, statuses().map(|status| status.and_then(|status| status.phase)));
         gauges(&mut encoder, &MINI_CLUSTERS, phases)?;
         // What has ended, or is held back, wants none.
         let over = [Phase::Succeeded, Phase::Failed, Phase::Suspended];
@@ -149,7 +149,7 @@ impl Collector for Figures {
         gauges(
             &mut encoder,
             &BURSTS,
-            counted(&BURST_PHASES, &BURST_PHASE_WORDS, bursts.objects().iter().map(|burst| phase(burst))),
+            counted(BURST_PHASES, BURST_PHASE_WORDS, bursts.objects().iter().map(|burst| phase(burst))),
         )?;
         let (bursts, now) = (bursts.objects(), self.clock.wall());
         let names = peers.objects().iter().map(|peer| peer.metadata.name.clone().unwrap_or_default()).collect();
@@ -164,7 +164,7 @@ impl Collector for Figures {
         gauges(
             &mut encoder,
             &HOSTED,
-            counted(&BURST_PHASES, &BURST_PHASE_WORDS, hosted.objects().iter().map(|burst| phase(burst))),
+            counted(BURST_PHASES, BURST_PHASE_WORDS, hosted.objects().iter().map(|burst| phase(burst))),
         )?;
 
         let Some(identity) = self.identity.current() else { return Ok(()) };
@@ -215,72 +215,37 @@ fn used(
     Ok(())
 }
 
-/// In the order of their lives, as `kubectl get` prints them.
-const PHASES: [Phase; 8] = [
-    Phase::Pending,
-    Phase::Starting,
-    Phase::Running,
-    Phase::Restarting,
-    Phase::Suspended,
-    Phase::Refused,
-    Phase::Succeeded,
-    Phase::Failed,
-];
-const PHASE_WORDS: [&str; 8] =
-    ["Pending", "Starting", "Running", "Restarting", "Suspended", "Refused", "Succeeded", "Failed"];
+macro_rules! phases {
+    ($phases:ident, $words:ident: $of:ident { $($name:ident),* }) => {
+        const $phases: &[$of] = &[$($of::$name),*];
+        const $words: &[&str] = &[$(stringify!($name)),*];
+    };
+}
 
-const BURST_PHASES: [BurstPhase; 16] = [
-    BurstPhase::Pending,
-    BurstPhase::Offered,
-    BurstPhase::Accepted,
-    BurstPhase::Provisioning,
-    BurstPhase::Queued,
-    BurstPhase::ScalingUp,
-    BurstPhase::Joining,
-    BurstPhase::Ready,
-    BurstPhase::Draining,
-    BurstPhase::Released,
-    BurstPhase::Rejected,
-    BurstPhase::Evicted,
-    BurstPhase::Lost,
-    BurstPhase::Spent,
-    BurstPhase::Asleep,
-    BurstPhase::Finished,
-];
-const BURST_PHASE_WORDS: [&str; 16] = [
-    "Pending",
-    "Offered",
-    "Accepted",
-    "Provisioning",
-    "Queued",
-    "ScalingUp",
-    "Joining",
-    "Ready",
-    "Draining",
-    "Released",
-    "Rejected",
-    "Evicted",
-    "Lost",
-    "Spent",
-    "Asleep",
-    "Finished",
-];
+// In the order of their lives, as `kubectl get` prints them.
+phases!(PHASES, PHASE_WORDS: Phase {
+    Pending, Starting, Running, Restarting, Suspended, Refused, Succeeded, Failed
+});
+phases!(BURST_PHASES, BURST_PHASE_WORDS: BurstPhase {
+    Pending, Offered, Accepted, Provisioning, Queued, ScalingUp, Joining, Ready, Draining, Released, Rejected, Evicted,
+    Lost, Spent, Asleep, Finished
+});
 
 /// Every phase with its count, also those of none: an alert cannot tell a series that is missing from one that is zero.
 /// What has no status yet is pending.
-fn counted<P: PartialEq, const N: usize>(
-    phases: &[P; N],
-    words: &[&'static str; N],
+fn counted<P: PartialEq>(
+    phases: &[P],
+    words: &[&'static str],
     seen: impl Iterator<Item = Option<P>>,
 ) -> Vec<(&'static str, i64)> {
-    let mut counts = words.map(|word| (word, 0));
+    let mut counts: Vec<_> = words.iter().map(|word| (*word, 0)).collect();
     for phase in seen {
         let index = phase.map_or(Some(0), |phase| phases.iter().position(|known| *known == phase));
         if let Some(index) = index {
             counts[index].1 += 1;
         }
     }
-    counts.to_vec()
+    counts
 }
 
 /// What a burst lacks that its root wants, and since when it does: it was made or was complete, was woken, or got a budget. One
@@ -359,8 +324,8 @@ mod tests {
     #[test]
     fn every_phase_is_shown_and_what_has_none_is_pending() {
         let counts = counted(
-            &PHASES,
-            &PHASE_WORDS,
+            PHASES,
+            PHASE_WORDS,
             [None, Some(Phase::Running), Some(Phase::Running), Some(Phase::Unknown("Novel".into()))].into_iter(),
         );
         assert_eq!(counts.len(), PHASES.len());
@@ -370,8 +335,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_api() {
-        let word = |phase: serde_json::Value| phase.as_str().unwrap().to_owned();
-        assert_eq!(PHASES.map(|phase| word(serde_json::to_value(phase).unwrap())), PHASE_WORDS);
-        assert_eq!(BURST_PHASES.map(|phase| word(serde_json::to_value(phase).unwrap())), BURST_PHASE_WORDS);
+        assert_eq!(json!(PHASES), json!(PHASE_WORDS));
+        assert_eq!(json!(BURST_PHASES), json!(BURST_PHASE_WORDS));
     }
 }
