@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
 use tokio_util::sync::CancellationToken;
-use tributary::api::burst::Burst;
-use tributary::api::flux_job::FluxJob;
-use tributary::api::flux_setup::FluxSetup;
-use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::condition::{ACTIVE, CONNECTED, READY, RUNNING};
-use tributary::api::minicluster::MiniCluster;
-use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
 use tributary::cluster::caches::{Cache, Watched};
 use tributary::cluster::client::Clients;
@@ -18,15 +14,11 @@ use tributary::cluster::unreadable::UnreadableObjects;
 use tributary::queue::controller::Queueing;
 use tributary::reconcile::watches::Watches;
 
+/// Tells until it is stopped.
+type Tell = Box<dyn Fn(CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// Those of all kinds, each with a condition that its controller always states.
-pub(crate) struct Unreadable {
-    mini_clusters: Arc<UnreadableObjects<MiniCluster>>,
-    jobs: Arc<UnreadableObjects<FluxJob>>,
-    setups: Arc<UnreadableObjects<FluxSetup>>,
-    peers: Arc<UnreadableObjects<ClusterPeer>>,
-    bursts: Arc<UnreadableObjects<Burst>>,
-    hosted: Arc<UnreadableObjects<HostedBurst>>,
-}
+pub(crate) struct Unreadable(Vec<Tell>);
 
 impl Unreadable {
     /// Of these caches.
@@ -41,32 +33,27 @@ impl Unreadable {
             (cache, condition): (Cache<K>, &'static str),
             clients: &Clients,
             (events, clock): (&Events, &SharedClock),
-        ) -> Arc<UnreadableObjects<K>> {
-            UnreadableObjects::new(cache, condition, clients.writer.clone(), events.clone(), clock.clone())
+        ) -> Tell {
+            let objects =
+                UnreadableObjects::new(cache, condition, clients.writer.clone(), events.clone(), clock.clone());
+            Box::new(move |stop| objects.clone().run(stop).boxed())
         }
         let Watches { mini_clusters, bursts, hosted, peers } = watches;
         let (setups, jobs) = queue.caches();
         let with = (events, clock);
-        Self {
-            mini_clusters: of((mini_clusters, READY), clients, with),
+        Self(vec![
+            of((mini_clusters, READY), clients, with),
             // That one has finished, and how, is said once.
-            jobs: of((jobs, RUNNING), clients, with),
-            setups: of((setups, ACTIVE), clients, with),
-            peers: of((peers, CONNECTED), clients, with),
-            bursts: of((bursts, READY), clients, with),
-            hosted: of((hosted, READY), clients, with),
-        }
+            of((jobs, RUNNING), clients, with),
+            of((setups, ACTIVE), clients, with),
+            of((peers, CONNECTED), clients, with),
+            of((bursts, READY), clients, with),
+            of((hosted, READY), clients, with),
+        ])
     }
 
     /// Tells until `stop`: in the leader's scope.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        tokio::join!(
-            self.mini_clusters.clone().run(stop.clone()),
-            self.jobs.clone().run(stop.clone()),
-            self.setups.clone().run(stop.clone()),
-            self.peers.clone().run(stop.clone()),
-            self.bursts.clone().run(stop.clone()),
-            self.hosted.clone().run(stop.clone()),
-        );
+        join_all(self.0.iter().map(|tell| tell(stop.clone()))).await;
     }
 }
