@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Row, Table};
-use tributary::admin::{ClusterRow, ClusterStatus, MiniClusterRow};
+use tributary::admin::{BurstRow, ClusterRow, ClusterStatus, HostedRow, MiniClusterRow};
 use tributary::contract::{PeerState, Traffic};
 
 use super::scene::{Scene, Tab};
@@ -99,62 +99,37 @@ fn list(frame: &mut Frame<'_>, scene: &Scene, area: Rect) {
 }
 
 fn rows<'a>(cluster: &'a ClusterStatus, scene: &'a Scene) -> Vec<Row<'a>> {
-    let now = scene.read;
-    let row = |cells: Vec<String>, phase: &str| Row::new(cells).style(Style::new().fg(colour(phase)));
+    let own = &cluster.cluster;
+    let row = |phase: &str, cells: [String; 6], created, message: &Option<String>| {
+        let last = [age(created, scene.read), message.clone().unwrap_or_default()];
+        Row::new(cells.into_iter().chain(last)).style(Style::new().fg(colour(phase)))
+    };
     match scene.tab {
-        Tab::Bursts => cluster
-            .bursts
-            .iter()
-            .map(|one| {
-                let cells = vec![
-                    one.namespace.clone(),
-                    one.name.clone(),
-                    one.root.clone(),
-                    or_dash(one.peer.clone()),
-                    one.phase.clone(),
-                    bar(one.ready_brokers, one.size),
-                    age(one.created, now),
-                    one.message.clone().unwrap_or_default(),
-                ];
-                row(cells, &one.phase)
-            })
-            .collect(),
-        Tab::MiniClusters => cluster
-            .mini_clusters
-            .iter()
-            .map(|one| {
-                let bursts =
-                    if one.bursts == 0 { "-".to_owned() } else { format!("{}/{}", one.bursts_ready, one.bursts) };
-                let cells = vec![
-                    cluster.cluster.clone(),
-                    one.namespace.clone(),
-                    one.name.clone(),
-                    one.phase.clone(),
-                    bar(one.ready, one.size),
-                    bursts,
-                    age(one.created, now),
-                    one.message.clone().unwrap_or_default(),
-                ];
-                row(cells, &one.phase)
-            })
-            .collect(),
-        Tab::Hosted => cluster
-            .hosted
-            .iter()
-            .map(|one| {
-                let cells = vec![
-                    cluster.cluster.clone(),
-                    one.namespace.clone(),
-                    one.name.clone(),
-                    one.peer.clone(),
-                    one.phase.clone(),
-                    bar(one.ready_brokers, one.size),
-                    age(one.created, now),
-                    one.message.clone().unwrap_or_default(),
-                ];
-                row(cells, &one.phase)
-            })
-            .collect(),
+        Tab::Bursts => {
+            let row = |one: &BurstRow| {
+                let BurstRow { namespace, name, root, phase, .. } = one.clone();
+                let cells = [namespace, name, root, or_dash(one.peer.clone()), phase, bar(one.ready_brokers, one.size)];
+                row(&one.phase, cells, one.created, &one.message)
+            };
+            cluster.bursts.iter().map(row).collect()
+        }
+        Tab::MiniClusters => {
+            let row = |one: &MiniClusterRow| {
+                let MiniClusterRow { namespace, name, phase, .. } = one.clone();
+                let bursts = Some(format!("{}/{}", one.bursts_ready, one.bursts)).filter(|_| one.bursts > 0);
+                let cells = [own.clone(), namespace, name, phase, bar(one.ready, one.size), or_dash(bursts)];
+                row(&one.phase, cells, one.created, &one.message)
+            };
+            cluster.mini_clusters.iter().map(row).collect()
+        }
+        Tab::Hosted => {
+            let row = |one: &HostedRow| {
+                let HostedRow { namespace, name, peer, phase, .. } = one.clone();
+                let cells = [own.clone(), namespace, name, peer, phase, bar(one.ready_brokers, one.size)];
+                row(&one.phase, cells, one.created, &one.message)
+            };
+            cluster.hosted.iter().map(row).collect()
+        }
     }
 }
 
@@ -205,7 +180,7 @@ mod tests {
     use jiff::Timestamp;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
-    use tributary::admin::{BurstRow, FederationStatus, MiniClusterRow, PeerRow};
+    use tributary::admin::{FederationStatus, PeerRow};
     use tributary::contract::Capacity;
 
     use super::*;
