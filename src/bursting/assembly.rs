@@ -23,7 +23,7 @@ use tributary_cluster::events::Events;
 use tributary_cluster::leadership::Handover;
 use tributary_cluster::work::Worked;
 use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
-use tributary_contract::tunnel::{Ends, Listening, TunnelKey};
+use tributary_contract::tunnel::{Ends, TunnelKey};
 use tributary_contract::{PeerName, PeerReport, PeerSpec};
 use tributary_telemetry::Traces;
 
@@ -111,45 +111,26 @@ pub struct Bursting {
 impl Bursting {
     /// Bursting, and the watches to spawn; they run on standbys too.
     pub fn new(config: BurstingConfig) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
-        let BurstingConfig {
-            clients,
-            mini_clusters,
-            bursts,
-            hosted,
-            peers,
-            events,
-            cluster,
-            settings,
-            clock,
-            traces,
-            steps,
-            times,
-            namespace,
-            usage_days,
-            address,
-            grants,
-            leads,
-            queues,
-        } = config;
-        let (caches, watches) = Caches::new(&clients, mini_clusters, bursts, hosted, peers);
+        let (caches, watches) =
+            Caches::new(&config.clients, config.mini_clusters, config.bursts, config.hosted, config.peers);
         let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
-        let now = clock.mono();
+        let now = config.clock.mono();
         let shared = Arc::new(Shared {
             caches,
-            clients,
-            events,
+            clients: config.clients,
+            events: config.events,
             exchange: SyncStore::default(),
-            clock,
-            traces,
-            steps,
-            times,
-            own: cluster,
-            settings,
-            tunnels: Arc::new(Tunnels::new(address)),
+            clock: config.clock,
+            traces: config.traces,
+            steps: config.steps,
+            times: config.times,
+            own: config.cluster,
+            settings: config.settings,
+            tunnels: Arc::new(Tunnels::new(config.address)),
             ours,
-            grants,
-            leads,
-            queues,
+            grants: config.grants,
+            leads: config.leads,
+            queues: config.queues,
             root_contacts: no_contacts(now),
             provider_contacts: no_contacts(now),
         });
@@ -162,7 +143,7 @@ impl Bursting {
         subscriptions.extend(provider.feed());
         let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone()));
         subscriptions.extend(peer_status.feed());
-        let records = Arc::new(Records::new(shared.clone(), root.clone(), namespace, usage_days));
+        let records = Arc::new(Records::new(shared.clone(), root.clone(), config.namespace, config.usage_days));
         subscriptions.extend(records.feed());
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
@@ -314,29 +295,11 @@ impl Bursting {
                 self.provider.listed(&exchange.first_listed().changed().await);
             }
         };
-        let ports = async {
-            let (mut listening, mut before) = (self.shared.tunnels.listening().subscribe(), Listening::new());
-            // The sender lives as long as the tables.
-            while listening.changed().await.is_ok() {
-                let now = listening.borrow_and_update().clone();
-                let changed = now.keys().chain(before.keys()).filter(|key| now.get(*key) != before.get(*key));
-                changed.for_each(|key| self.provider.mark_holder(key));
-                before = now;
-            }
-        };
-        let ends = async {
-            let (mut all, mut before) = (self.shared.tunnels.ends().subscribe(), BTreeMap::new());
-            // The sender lives as long as the tables.
-            while all.changed().await.is_ok() {
-                // Where connections end is said, and not how many there are.
-                let places = |ends: &Ends| (ends.in_pods > 0, ends.in_agents > 0);
-                let now = all.borrow_and_update().iter().map(|(key, ends)| (key.clone(), places(ends))).collect();
-                let all: &BTreeMap<TunnelKey, (bool, bool)> = &now;
-                let changed = all.keys().chain(before.keys()).filter(|key| all.get(*key) != before.get(*key));
-                changed.for_each(|key| self.root.answered(key));
-                before = now;
-            }
-        };
+        let tunnels = &self.shared.tunnels;
+        let ports = each_change(tunnels.listening().subscribe(), Clone::clone, |key| self.provider.mark_holder(key));
+        // Where connections end is said, and not how many there are.
+        let places = |ends: &Ends| (ends.in_pods > 0, ends.in_agents > 0);
+        let ends = each_change(tunnels.ends().subscribe(), places, |key| self.root.answered(key));
         let grants = async {
             let mut changes = self.shared.grants.changes();
             // The sender lives as long as the agent.
@@ -456,6 +419,21 @@ impl Bursting {
         let complete = withheld.is_some();
         self.shared.exchange.withhold(withheld.unwrap_or_default());
         self.shared.exchange.set_complete(complete);
+    }
+}
+
+/// Tells of each tunnel of which something else is `said`, for as long as the sender lives.
+async fn each_change<T, S: PartialEq>(
+    mut all: watch::Receiver<BTreeMap<TunnelKey, T>>,
+    said: impl Fn(&T) -> S,
+    tell: impl Fn(&TunnelKey),
+) {
+    let mut before = BTreeMap::new();
+    while all.changed().await.is_ok() {
+        let now: BTreeMap<_, _> = all.borrow_and_update().iter().map(|(key, of)| (key.clone(), said(of))).collect();
+        let changed = now.keys().chain(before.keys()).filter(|key| now.get(*key) != before.get(*key));
+        changed.for_each(&tell);
+        before = now;
     }
 }
 
