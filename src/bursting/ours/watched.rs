@@ -1,6 +1,5 @@
 //! The objects that tell what is ours, as far as they are read, and how [`Ours`] follows them.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,9 +8,8 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::ClusterResourceScope;
-use serde::{Deserialize, Deserializer};
+use kube::{CustomResource, Resource};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::sync::watch;
 use tributary_clock::SystemRng;
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, Watched};
@@ -27,46 +25,18 @@ const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 
 /// A `ServiceCIDR`: a range from which Services get their cluster IPs.
 /// Source: <https://kubernetes.io/docs/reference/kubernetes-api/service-resources/service-cidr-v1/> (since Kubernetes 1.33).
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct ServiceRange {
-    pub metadata: ObjectMeta,
-    #[serde(default)]
-    spec: ServiceRangeSpec,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(CustomResource, Clone, Debug, Default, Serialize, Deserialize)]
+#[kube(
+    group = "networking.k8s.io",
+    version = "v1",
+    kind = "ServiceCIDR",
+    plural = "servicecidrs",
+    root = "ServiceRange",
+    schema = "disabled"
+)]
 #[serde(default)]
-struct ServiceRangeSpec {
+pub(crate) struct ServiceRangeSpec {
     cidrs: Vec<String>,
-}
-
-impl Resource for ServiceRange {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "ServiceCIDR".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "networking.k8s.io".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "servicecidrs".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
 }
 
 /// A Service, as far as it is read.
