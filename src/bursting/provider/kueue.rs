@@ -16,9 +16,9 @@ use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
 use super::scale_up::Returned;
 use super::slot::{SlotStep, SlotView};
-use super::teardown::wake;
+use super::teardown;
 use super::whole;
-use crate::timing::{elapsed, later};
+use crate::timing::later;
 
 /// What is said of a burst that somebody suspended who is no queue.
 pub(super) const HELD_BACK: &str = "its Job is suspended: somebody in this cluster holds it back";
@@ -77,11 +77,7 @@ fn until(hosted: &HostedBurst) -> Option<Timestamp> {
 pub(super) fn timed_out(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> bool {
     let waits = waits(view, hosted) && !whole::was_up(hosted);
     let Some(until) = until(hosted).filter(|_| waits) else { return false };
-    let left = elapsed(view.now.wall, until);
-    if !left.is_zero() {
-        wake(step, left);
-    }
-    left.is_zero()
+    teardown::is_past(view, until, step)
 }
 
 /// What is said of one that waits.

@@ -25,10 +25,10 @@ use super::kueue;
 use super::provisioning;
 use super::slot::{SlotStep, SlotView};
 use super::sync;
-use super::teardown::{Reason, wake};
+use super::teardown::{self, Reason};
 use super::whole;
 use crate::nodes::{Amounts, NodeChoice, NodeView};
-use crate::timing::{elapsed, later};
+use crate::timing::later;
 
 /// Brokers that found no room.
 #[derive(Clone, Copy, Debug)]
@@ -214,11 +214,7 @@ fn until(hosted: &HostedBurst) -> Option<Timestamp> {
 /// Whether the nodes of a burst did not come in time.
 pub(super) fn timed_out(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> bool {
     let Some(until) = until(hosted).filter(|_| waits(view, hosted)) else { return false };
-    let left = elapsed(view.now.wall, until);
-    if !left.is_zero() {
-        wake(step, left);
-    }
-    left.is_zero()
+    teardown::is_past(view, until, step)
 }
 
 /// What is said of a burst that waits for nodes.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::budget::Usage;
 use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
@@ -346,6 +347,15 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
 
 pub(super) fn wake(step: &mut SlotStep, delay: Duration) {
     step.wake = Some(step.wake.map_or(delay, |wake| wake.min(delay)));
+}
+
+/// Whether it is `until`. Until then the slot is looked at again in time.
+pub(super) fn is_past(view: &SlotView<'_>, until: Timestamp, step: &mut SlotStep) -> bool {
+    let left = elapsed(view.now.wall, until);
+    if !left.is_zero() {
+        wake(step, left);
+    }
+    left.is_zero()
 }
 
 /// When a lease that is running must be looked at again.
