@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, rejected};
 
 /// `[bursting]`. A root's agent writes `lease_seconds` and `drain_seconds` into each Burst when an instance of the root
 /// starts; instances that run keep theirs, since a provider that is cut off knows only those.
@@ -47,7 +47,6 @@ impl BurstingConfig {
 
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
         let Self { lease_seconds, drain_seconds, grace_seconds, usage_days } = *self;
-        let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
         if !(SHORTEST_LEASE..=Self::LONGEST).contains(&lease_seconds) {
             let reason = format!("{lease_seconds} is not between {SHORTEST_LEASE} s and {} s", Self::LONGEST);
             return rejected("bursting.lease_seconds", reason);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, text};
+use super::{ConfigError, rejected, text};
 
 /// `[cluster]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl ClusterConfig {
         } else {
             return Ok(());
         };
-        Err(Box::new(ConfigError::Rejected { key: "cluster.name", reason }))
+        rejected("cluster.name", reason)
     }
 }
 

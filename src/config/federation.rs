@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, text};
+use super::{ConfigError, rejected, text};
 
 /// `[federation]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -195,7 +195,6 @@ impl FederationConfig {
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
         check_addresses("federation.advertise", &self.advertise)?;
         check_addresses("federation.join.advertise", &self.join.advertise)?;
-        let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
         if !self.service.is_empty() && self.pod_ips.is_empty() {
             let reason = format!(
                 "is not set, and peers shall come through Service {}: in a pod it is status.podIPs of the downward API",
@@ -256,7 +255,7 @@ fn check_addresses(key: &'static str, addresses: &[String]) -> Result<(), Box<Co
         if !valid {
             let example = "e.g. \"203.0.113.7:30946\" or \"[2001:db8::1]:30946\"";
             let reason = format!("{address:?} is not host:port, {example}");
-            return Err(Box::new(ConfigError::Rejected { key, reason }));
+            return rejected(key, reason);
         }
     }
     Ok(())

@@ -98,6 +98,10 @@ pub enum ConfigError {
     },
 }
 
+fn rejected(key: &'static str, reason: impl Into<String>) -> Result<(), Box<ConfigError>> {
+    Err(Box::new(ConfigError::Rejected { key, reason: reason.into() }))
+}
+
 impl Config {
     /// Reads `file` (if any) and the environment, and checks every section.
     pub fn load(file: Option<&Path>) -> Result<Self, Box<ConfigError>> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, rejected};
 
 /// `[liveness]`. Peers may be configured differently: each hears the other as often as it asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,6 @@ impl LivenessConfig {
     /// `grace`: how long a blip may last before anything is concluded from it.
     pub(super) fn check(&self, grace: Duration) -> Result<(), Box<ConfigError>> {
         let Self { heartbeat_millis: heartbeat, suspect_millis: suspect } = *self;
-        let rejected = |key, reason| Err(Box::new(ConfigError::Rejected { key, reason }));
         if !HEARTBEATS.contains(&heartbeat) {
             let (least, most) = (HEARTBEATS.start(), HEARTBEATS.end());
             return rejected("liveness.heartbeat_millis", format!("{heartbeat} is not between {least} and {most}"));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, rejected};
 
 /// `[traces]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,6 @@ impl TracesConfig {
             return Ok(());
         }
         let reason = format!("{endpoint:?} is not http://HOST:PORT or https://HOST:PORT");
-        Err(Box::new(ConfigError::Rejected { key: "traces.endpoint", reason }))
+        rejected("traces.endpoint", reason)
     }
 }

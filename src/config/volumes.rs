@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfigError;
+use super::{ConfigError, rejected};
 
 /// `[volumes]`. Without `classes` none are made.
 ///
@@ -32,10 +32,9 @@ impl VolumesConfig {
     }
 
     pub(super) fn check(&self, watch_namespaces: &[String]) -> Result<(), Box<ConfigError>> {
-        let rejected = |key, reason: String| Err(Box::new(ConfigError::Rejected { key, reason }));
         if self.is_on() && !watch_namespaces.is_empty() {
             let reason = "PersistentVolumes are of the whole cluster: an agent of some namespaces makes none (kubernetes.watch_namespaces)";
-            return rejected("volumes.classes", reason.to_owned());
+            return rejected("volumes.classes", reason);
         }
         match self.path_prefixes.iter().find(|prefix| !is_plain(prefix)) {
             Some(prefix) => rejected(

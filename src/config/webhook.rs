@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, text};
+use super::{ConfigError, rejected, text};
 
 /// `[webhook]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,10 +42,9 @@ impl Default for WebhookConfig {
 
 impl WebhookConfig {
     pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
-        let rejected = |key, reason: String| Err(Box::new(ConfigError::Rejected { key, reason }));
         if self.listen.is_some() && self.service.is_empty() == self.url.is_empty() {
             let reason = "the API server has to be led to webhook.listen: name one of webhook.service and webhook.url";
-            return rejected("webhook.service", reason.to_owned());
+            return rejected("webhook.service", reason);
         }
         let host = self.url.strip_prefix("https://").unwrap_or_default();
         if !self.url.is_empty() && (host.is_empty() || host.contains(['/', '?', '#', '@'])) {
