@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::Condition;
 use serde_json::Value;
 use tributary::api::crds;
 
@@ -81,7 +82,7 @@ fn definitions(found: &Found) -> Section {
             section.fails(format!("definition {name}"), "it is missing", hints::DEFINITIONS);
             continue;
         };
-        if !established(theirs) {
+        if !is_crd_established().matches_object(Some(theirs)) {
             section.fails(
                 format!("definition {name}"),
                 "it is not established",
@@ -115,11 +116,6 @@ fn definitions(found: &Found) -> Section {
         }
     }
     section
-}
-
-fn established(definition: &CustomResourceDefinition) -> bool {
-    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|one| one.type_ == "Established" && one.status == "True")
 }
 
 /// Fields of `ours` that `theirs` has not. The topmost is named, not all below it.

@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::conditions::is_crd_established;
+use kube::runtime::wait::Condition;
 use kube::{Client, Resource, ResourceExt};
 use tributary::api;
 
@@ -134,7 +136,7 @@ async fn definitions(cluster: &DemoCluster) -> Result<(), DefinitionError> {
                 }
             }
             let served = async {
-                while !api.get_opt(&name).await?.as_ref().is_some_and(established) {
+                while !is_crd_established().matches_object(api.get_opt(&name).await?.as_ref()) {
                     tokio::time::sleep(POLL).await;
                 }
                 Ok(())
@@ -156,11 +158,6 @@ fn same(found: &CustomResourceDefinition, wanted: &CustomResourceDefinition) -> 
         versions.map(|version| (version.name.clone(), version.schema.clone())).collect::<Vec<_>>()
     };
     schemas(found) == schemas(wanted)
-}
-
-fn established(definition: &CustomResourceDefinition) -> bool {
-    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Established" && one.status == "True"))
 }
 
 async fn unused(client: &Client, definition: &CustomResourceDefinition) -> kube::Result<bool> {
