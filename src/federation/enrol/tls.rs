@@ -6,17 +6,16 @@ use std::sync::{Arc, OnceLock};
 
 use jiff::Timestamp;
 use rustls::CertificateError;
-use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
-use rustls::server::NoServerSessionStorage;
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::server::WebPkiClientVerifier;
+use rustls::sign::CertifiedKey;
 use tributary_clock::SharedClock;
 use tributary_contract::PeerName;
 
 use super::token::JoinToken;
 use crate::identity::certificate::{Facts, fingerprint};
-use crate::identity::tls::{ClockTime, ServerVerifier};
-use crate::identity::trust::{Usage, provider};
+use crate::identity::tls::{self, ServerVerifier};
+use crate::identity::trust::Usage;
 use crate::identity::{Identity, TrustBundle};
 use crate::wire::registry::ALPN_ENROL;
 
@@ -40,15 +39,7 @@ pub(super) fn server(own: &Identity, clock: SharedClock) -> rustls::ServerConfig
     // The authorities travel along: a token holds only their hashes.
     let chain = certified.cert.iter().chain(own.trust().certificates()).cloned().collect();
     let shown = CertifiedKey::new(chain, certified.key.clone());
-    let mut config = rustls::ServerConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has cipher suites of TLS 1.3")
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
-    config.alpn_protocols = vec![ALPN_ENROL.to_vec()];
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    config
+    tls::listening(WebPkiClientVerifier::no_client_auth(), shown, vec![ALPN_ENROL.to_vec()], clock)
 }
 
 /// Settings of whoever joins with `token`.
@@ -62,16 +53,7 @@ pub(super) fn client(token: &JoinToken, clock: SharedClock, verdict: Verdict) ->
         let _ = verdict.set(judged);
         outcome
     });
-    let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has cipher suites of TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
-    config.alpn_protocols = vec![ALPN_ENROL.to_vec()];
-    config.resumption = Resumption::disabled();
-    config.enable_sni = false;
-    config
+    tls::dialling(verifier, vec![ALPN_ENROL.to_vec()], clock)
 }
 
 /// Whom a token means.

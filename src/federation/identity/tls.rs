@@ -45,16 +45,8 @@ pub(crate) fn client(
     let verifier = ServerVerifier(move |leaf: &CertificateDer<'_>, intermediates: &[CertificateDer<'_>]| {
         conclude(&slot, verify::server(&judging, &peer, Shown { leaf, intermediates }, time.wall()))
     });
-    let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .expect("ring has cipher suites of TLS 1.3")
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_client_cert_resolver(Arc::new(OwnCertificate(certified)));
-    config.alpn_protocols = alpns;
-    config.resumption = Resumption::disabled();
-    config.enable_early_data = false;
-    config.enable_sni = false;
+    let mut config = dialling(verifier, alpns, clock);
+    config.client_auth_cert_resolver = Arc::new(OwnCertificate(certified));
     config
 }
 
@@ -66,13 +58,42 @@ pub(crate) fn server(
     clock: SharedClock,
     slot: Slot,
 ) -> rustls::ServerConfig {
-    let certified = SingleCertAndKey::from((*own.certified()).clone());
+    let certified = (*own.certified()).clone();
     let verifier = ClientVerifier { own, peers, clock: clock.clone(), slot };
+    listening(Arc::new(verifier), certified, alpns, clock)
+}
+
+/// What holds for everybody who dials. Shows no certificate.
+pub(crate) fn dialling(
+    verifier: impl ServerCertVerifier + 'static,
+    alpns: Vec<Vec<u8>>,
+    clock: SharedClock,
+) -> rustls::ClientConfig {
+    let mut config = rustls::ClientConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("ring has cipher suites of TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    config.alpn_protocols = alpns;
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    config.enable_sni = false;
+    config
+}
+
+/// What holds for every listener.
+pub(crate) fn listening(
+    verifier: Arc<dyn ClientCertVerifier>,
+    shown: CertifiedKey,
+    alpns: Vec<Vec<u8>>,
+    clock: SharedClock,
+) -> rustls::ServerConfig {
     let mut config = rustls::ServerConfig::builder_with_details(provider(), Arc::new(ClockTime(clock)))
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring has cipher suites of TLS 1.3")
-        .with_client_cert_verifier(Arc::new(verifier))
-        .with_cert_resolver(Arc::new(certified));
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
     config.alpn_protocols = alpns;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -247,7 +268,7 @@ impl rustls::client::ResolvesClientCert for OwnCertificate {
 }
 
 /// rustls' time is our clock's.
-pub(crate) struct ClockTime(pub(crate) SharedClock);
+struct ClockTime(SharedClock);
 
 impl TimeProvider for ClockTime {
     fn current_time(&self) -> Option<UnixTime> {
