@@ -223,6 +223,14 @@ pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
+/// Our Lease as it is given up: anybody may claim it at once.
+pub(super) fn given_up(mut lease: Lease, now: Timestamp) -> Lease {
+    let spec = lease.spec.get_or_insert_default();
+    (spec.holder_identity, spec.lease_duration_seconds) = (Some(String::new()), Some(1));
+    (spec.acquire_time, spec.renew_time) = (Some(MicroTime(now)), Some(MicroTime(now)));
+    lease
+}
+
 /// Whether two Leases are of the same term of the same holder. One that was made anew is not: others may have led before
 /// somebody put it there.
 pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {

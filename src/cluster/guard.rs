@@ -100,7 +100,8 @@ where
                 drop(permit);
                 answer
             };
-            layer.counted(verb, write).await
+            // The request goes on when nobody waits for its answer any more, and so does the permit.
+            tokio::spawn(layer.counted(verb, write)).await?
         })
     }
 }
@@ -231,6 +232,18 @@ mod tests {
         let error = write.await.unwrap().unwrap_err();
         assert!(matches!(error, Cause::Fenced(FenceError::TimedOut { .. })), "{error}");
         fence.drained().await;
+    }
+
+    /// The danger: the Lease is given up while a write of the old leader is at the API server, and both write.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_nobody_waits_for_any_more_is_in_flight_still() {
+        let (_sender, fence) = leading_for(60);
+        let (client, _) = client(Pass::WritesWhileLeading(fence.clone()), LIMIT / 2);
+        let write = tokio::spawn(async move { send(&client, Method::POST).await });
+        tokio::time::sleep(LIMIT / 4).await;
+        write.abort();
+        assert!(tokio::time::timeout(LIMIT / 8, fence.drained()).await.is_err(), "a write is in flight");
+        tokio::time::timeout(LIMIT / 4, fence.drained()).await.expect("it has its answer");
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use tributary_api::labels::TERM_BEFORE;
 use tributary_clock::{Rng, SharedClock};
 
 use super::client::{Clients, WRITE_LIMIT};
-use super::election::{Answer, Call, Election, Timing, claimed, is_same_term, renewed};
+use super::election::{Answer, Call, Election, Timing, claimed, given_up, is_same_term, renewed};
 use super::error::{Cause, RequestError, chain};
 use super::fence::{Fence, LeaderState, Moment};
 
@@ -209,11 +209,22 @@ impl Elector {
             tracing::warn!("a write is still in flight; the Lease is left to expire");
             return;
         }
-        match tokio::time::timeout(CALL_LIMIT, self.lock.step_down()).await {
+        match tokio::time::timeout(CALL_LIMIT, self.give_up()).await {
             Ok(Ok(())) => tracing::info!("the leader's Lease was given up"),
-            Ok(Err(error)) => tracing::warn!(error = lock_words(error), "the Lease was not given up; it expires"),
+            Ok(Err(error)) => tracing::warn!(%error, "the Lease was not given up; it expires"),
             Err(_) => tracing::warn!("giving up the Lease took too long; it expires"),
         }
+    }
+
+    /// Gives the Lease up, if it is ours as it was read: a request that is late must not take it from who holds it by then.
+    async fn give_up(&self) -> Result<(), Cause> {
+        let name = &self.candidacy.lease;
+        let Some(lease) = self.leases.get_opt(name).await? else { return Ok(()) };
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_ref());
+        if holder == Some(&self.candidacy.holder) {
+            self.leases.replace(name, &PostParams::default(), &given_up(lease, self.clock.wall())).await?;
+        }
+        Ok(())
     }
 }
 
