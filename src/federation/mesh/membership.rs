@@ -119,7 +119,7 @@ impl Membership {
         if let Some(name) = &refused.claimed
             && let Some(peer) = self.peers.get_mut(name)
         {
-            peer.refused(now, &self.local, refused.refusal.clone());
+            peer.claimed(now, &self.local, &refused.remote, refused.refusal.clone());
             self.refresh(now, name);
         }
     }

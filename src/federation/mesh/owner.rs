@@ -397,7 +397,10 @@ impl Owner {
             Action::Unchanged { peer, epoch, keys } => incoming.unchanged(&peer, epoch, &keys),
             Action::CompleteSnapshot { peer, epoch, keys } => incoming.complete_snapshot(&peer, epoch, &keys),
             Action::Undeliverable { peer, key, problem } => {
-                tracing::warn!(%peer, ?key, problem, "a state does not reach its peer");
+                let what = format!("{key:?} {problem}");
+                if self.strangers.is_news(self.clock.mono(), peer.as_str(), &what) {
+                    tracing::warn!(%peer, ?key, problem, "a state does not reach its peer");
+                }
                 incoming.undeliverable(&peer, key, &problem);
             }
             Action::Report { peer, mut report } => {

@@ -198,8 +198,21 @@ impl Peer {
         self.refused(now, local, refusal);
     }
 
-    /// Somebody with this peer's name was refused, or refused us.
-    pub(super) fn refused(&mut self, now: Now, local: &Local, refusal: Refusal) {
+    /// Somebody was refused who says that it is this peer, and has not shown it: that is worth less than all that is known.
+    pub(super) fn claimed(&mut self, now: Now, local: &Local, remote: &str, refusal: Refusal) {
+        let Refusal { reason, message } = refusal;
+        let known = |(since, old): &(Mono, Refusal)| {
+            let silence = old.reason == RefusalReason::Unreachable.as_str();
+            !silence && now.mono.saturating_since(*since) < local.timers.grace
+        };
+        if !self.refusal.as_ref().is_some_and(known) {
+            let message = format!("somebody at {remote} says that it is this peer, and was refused: {message}");
+            self.refused(now, local, Refusal { reason, message });
+        }
+    }
+
+    /// This peer refused us, or was refused.
+    fn refused(&mut self, now: Now, local: &Local, refusal: Refusal) {
         if self.preferred().is_some() {
             return;
         }

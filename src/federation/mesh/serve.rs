@@ -54,7 +54,7 @@ impl Server {
 
     async fn credential(&self, peer: &PeerName, mut send: SendHalf, mut recv: RecvHalf) -> io::Result<()> {
         let asked: proto::CredentialRequest = frame::receive_only(&mut recv, limits::CREDENTIAL_FRAME).await?;
-        let burst = asked.burst.clone();
+        let burst = limits::plain(&asked.burst, limits::WORD);
         let request =
             CredentialRequest { burst: asked.burst.into(), incarnation: asked.incarnation, digest: asked.digest };
         let answer = match self.credentials.credential(peer, request).await {
@@ -63,7 +63,7 @@ impl Server {
                 proto::CredentialAnswer { certificate: Some(credential.expose().to_owned()), refusal: 0 }
             }
             Err(refusal) => {
-                tracing::info!(%peer, %burst, %refusal, "certificate refused");
+                tracing::debug!(%peer, %burst, %refusal, "certificate refused");
                 let number = match refusal {
                     CredentialRefusal::NotForYou => NOT_FOR_YOU,
                     CredentialRefusal::NotReady | CredentialRefusal::Unreachable => NOT_READY,

@@ -127,7 +127,8 @@ impl Outlet {
         (outcome, message): Refusal,
     ) {
         self.metrics.refused();
-        tracing::info!(%peer, burst = asked.burst, message, "a stream is not opened");
+        // A peer may ask as often as it likes.
+        tracing::debug!(%peer, burst = asked.burst, message, "a stream is not opened");
         let answer = proto::TunnelAnswer { outcome, position: 0, message, window: None };
         let _ = timeout(self.request, frame::send_only(&mut send, &answer, limits::TUNNEL_FRAME)).await;
     }

@@ -224,10 +224,12 @@ impl TryFrom<proto::Hello> for Hello {
     type Error = DecodeError;
 
     fn try_from(hello: proto::Hello) -> Result<Self, DecodeError> {
-        if hello.cluster.is_empty() {
+        // Both stand in sentences that people read.
+        let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'`');
+        if hello.cluster.is_empty() || hello.cluster.len() > limits::WORD || !is_word(&hello.cluster) {
             return Err(DecodeError::Invalid("cluster name"));
         }
-        if hello.cluster_uid.is_empty() || hello.cluster_uid.len() > limits::UID {
+        if hello.cluster_uid.is_empty() || hello.cluster_uid.len() > limits::UID || !is_word(&hello.cluster_uid) {
             return Err(DecodeError::Invalid("cluster UID"));
         }
         if hello.labels.len() > limits::LABELS {

@@ -119,6 +119,9 @@ pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
     Ok(Admitted::Joins(Box::new(Joining { used, peer })))
 }
 
+/// Endpoints of a ClusterPeer that a join leaves there, at most.
+const MOST_ENDPOINTS: usize = 16;
+
 /// A cluster that is known keeps its authorities: a token lets somebody in, it does not let him become another.
 fn check_existing(
     peer: &ClusterPeer,
@@ -147,10 +150,14 @@ fn cluster_peer(
     bundle: &TrustBundle,
     existing: Option<&ClusterPeer>,
 ) -> ClusterPeer {
+    let before = existing.map(|peer| peer.spec.endpoints.as_slice()).unwrap_or_default();
+    let kept = before.iter().filter(|endpoint| !who.endpoints.contains(endpoint));
+    let endpoints = who.endpoints.iter().chain(kept).take(MOST_ENDPOINTS).cloned();
     let spec = ClusterPeerSpec {
-        endpoints: who.endpoints.clone(),
+        // Whoever asks has shown no key of that cluster: where it was reached stays a way to it.
+        endpoints: endpoints.collect(),
         trust_bundle: Some(bundle.to_pem()),
-        trust_updates: TrustUpdates::FromPeer,
+        trust_updates: existing.map_or(TrustUpdates::FromPeer, |peer| peer.spec.trust_updates),
         cluster_uid: Some(who.cluster_uid.to_string()),
         // What its owner here allowed before stays, unless the token says otherwise; what it may see, in any case.
         import: token.import(existing.and_then(|peer| peer.spec.import.as_ref())),
