@@ -74,7 +74,10 @@ impl Outside {
         let spec = service.spec.as_ref()?;
         let (hosts, port): (_, fn(&ServicePort) -> Option<i32>) = match spec.type_.as_deref() {
             Some("LoadBalancer") => (balancers(service), |port| Some(port.port)),
-            Some("NodePort") => (node_hosts(nodes), |port| port.node_port),
+            Some("NodePort") => {
+                let families = spec.ip_families.as_deref().unwrap_or_default();
+                (node_hosts(nodes, families), |port| port.node_port)
+            }
             _ => return None,
         };
         let ports = spec.ports.iter().flatten().filter_map(|one| {
@@ -100,13 +103,18 @@ fn balancers(service: &Service) -> Vec<String> {
     ingress.filter_map(|one| one.hostname.clone().or_else(|| Some(host(one.ip.as_ref()?.parse().ok()?)))).collect()
 }
 
-/// External addresses if any node has one, else internal ones. Nodes that take no pods come last: they may be leaving.
-fn node_hosts(nodes: &BTreeMap<String, &NodeView>) -> Vec<String> {
+/// External addresses if any node has one, else internal ones. Nodes that take no pods come last: they may be leaving. A node
+/// has the ports of a Service at addresses of its families alone.
+fn node_hosts(nodes: &BTreeMap<String, &NodeView>, families: &[String]) -> Vec<String> {
+    let opens = |address: &IpAddr| {
+        let family = if address.is_ipv6() { "IPv6" } else { "IPv4" };
+        families.is_empty() || families.iter().any(|one| one == family)
+    };
     let own: Vec<_> = nodes.values().flat_map(|node| &node.pod_ranges).collect();
     let usable = |node: &NodeView, kind: &str| {
         let of_kind = node.addresses.iter().filter(|(of, _)| of == kind);
         let parsed = of_kind.filter_map(|(_, text)| addresses::check(text.parse().ok()?).ok());
-        let parsed = parsed.filter(|address| !own.iter().any(|range| range.contains(*address)));
+        let parsed = parsed.filter(opens).filter(|address| !own.iter().any(|range| range.contains(*address)));
         // As the lead broker's address: IPv4 is what most peers can reach.
         parsed.min_by_key(IpAddr::is_ipv6)
     };
