@@ -5,17 +5,36 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tributary::cluster::readiness::Readiness;
 use tributary::metrics::Metrics;
+
+use crate::places::Places;
+
+/// Connections at one time: a probe, a scraper, and few besides. Anybody who reaches the port may open some.
+const CONNECTIONS: usize = 256;
+/// Connections from one address.
+const SHARE: usize = 32;
+/// From the beginning of a connection, and from each answer, to the end of the head of the next question.
+const QUIET: Duration = Duration::from_secs(30);
+/// For questions in flight when the agent stops.
+const LAST: Duration = Duration::from_secs(2);
+/// After an error to accept.
+const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 struct Health {
@@ -57,9 +76,49 @@ async fn metrics_text(State(health): State<Health>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, OPEN_METRICS)], health.metrics.text())
 }
 
-/// Serves `router` on `listener` until `cancel`; requests in flight are answered.
+/// Serves `router` on `listener` until `cancel`; requests in flight are answered, unless their clients are slow.
 pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
-    axum::serve(listener, router).with_graceful_shutdown(cancel.cancelled_owned()).await
+    let (places, mut connections) = (Places::new(CONNECTIONS, SHARE), JoinSet::new());
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, from)) => {
+                    // Who finds no place is gone at once.
+                    let Some(place) = places.take(from.ip()) else { continue };
+                    let (router, cancel) = (router.clone(), cancel.clone());
+                    connections.spawn(async move {
+                        connection(stream, router, &cancel).await;
+                        drop(place);
+                    });
+                }
+                // One of this process: too many open files.
+                Err(error) => {
+                    tracing::warn!(%error, "failed to accept a connection");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    // Those that are left are dropped.
+    let _ = tokio::time::timeout(LAST, rest).await;
+    Ok(())
+}
+
+async fn connection(stream: TcpStream, router: Router, cancel: &CancellationToken) {
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(QUIET)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut served = pin!(served);
+    tokio::select! {
+        _ = served.as_mut() => return,
+        () = cancel.cancelled() => served.as_mut().graceful_shutdown(),
+    }
+    let _ = served.await;
 }
 
 #[cfg(test)]
@@ -90,6 +149,26 @@ mod tests {
         readiness.done("crds");
         assert!(ask("/readyz").await.starts_with("HTTP/1.1 200"));
         assert!(ask("/metrics").await.contains("# EOF"));
+        cancel.cancel();
+        server.await.unwrap().unwrap();
+    }
+
+    /// The dangers: anybody who reaches the port takes the agent's memory, or keeps it from ending.
+    #[tokio::test]
+    async fn a_client_has_its_share_and_a_slow_one_does_not_hold_up_the_end() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cancel = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, router(Readiness::default(), Arc::default()), cancel.clone()));
+        let mut open = Vec::new();
+        for _ in 0..SHARE {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"GET /livez HTT").await.unwrap();
+            open.push(stream);
+        }
+        let mut one_more = TcpStream::connect(address).await.unwrap();
+        assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
         cancel.cancel();
         server.await.unwrap().unwrap();
     }

@@ -41,6 +41,7 @@ pub(crate) mod local_status;
 pub(crate) mod log_level;
 pub(crate) mod memory;
 pub mod network;
+pub(crate) mod places;
 pub(crate) mod queries;
 pub(crate) mod queue_ports;
 pub(crate) mod quota_gate;

@@ -1,10 +1,8 @@
 //! HTTPS for the API server. No client shows a certificate: what is asked here says nothing that the asker does not say
 //! first, and changes nothing.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -30,6 +28,7 @@ use tributary::webhook::certificate;
 
 use super::handler::{Asked, Handler};
 use super::metrics::WebhookMetrics;
+use crate::places::Places;
 
 /// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::desk`].
 pub(super) const CONNECTIONS: usize = 160;
@@ -108,38 +107,6 @@ impl Default for Limits {
     }
 }
 
-/// Who is connected: connections of each address.
-#[derive(Default)]
-struct Places(Mutex<BTreeMap<IpAddr, usize>>);
-
-/// One of the connections.
-struct Place {
-    of: IpAddr,
-    places: Arc<Places>,
-}
-
-impl Places {
-    /// A place for one more connection of an address, if there is one.
-    fn take(self: &Arc<Self>, of: IpAddr) -> Option<Place> {
-        let mut taken = self.0.lock();
-        let (all, own) = (taken.values().sum::<usize>(), taken.get(&of).copied().unwrap_or(0));
-        (all < CONNECTIONS && own < SHARE).then(|| {
-            taken.insert(of, own + 1);
-            Place { of, places: self.clone() }
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.0.lock();
-        match taken.get_mut(&self.of) {
-            Some(own) if *own > 1 => *own -= 1,
-            _ => _ = taken.remove(&self.of),
-        }
-    }
-}
-
 /// Serves until `stop`; questions in flight are answered.
 pub(super) async fn serve(
     listener: TcpListener,
@@ -164,14 +131,14 @@ async fn serve_within(
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     let (acceptor, desk) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Handler::new(metrics)));
-    let (places, mut connections) = (Arc::<Places>::default(), JoinSet::new());
+    let (places, mut connections) = (Places::new(CONNECTIONS, SHARE), JoinSet::new());
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 // Who finds no place is gone at once: to wait would keep others out who have one.
-                Ok((stream, from)) => match places.take(from.ip().to_canonical()) {
+                Ok((stream, from)) => match places.take(from.ip()) {
                     Some(place) => {
                         let (acceptor, handler, stop) = (acceptor.clone(), desk.clone(), stop.clone());
                         connections.spawn(async move {
@@ -252,6 +219,7 @@ async fn late(mut asked: watch::Receiver<usize>, limits: Limits) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use futures::future::join_all;
