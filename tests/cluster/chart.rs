@@ -119,18 +119,28 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
 
 /// The danger: the provider watches another namespace from now on, and tells the root that nothing is left of its burst.
 fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
-    let upgrade = |namespaces: &str| {
-        let set = format!("watchNamespaces={namespaces}");
-        let words = "upgrade tributary charts/tributary --kube-context west --namespace tributary-system --reuse-values \
-                     --dry-run=server --set";
-        let arguments: Vec<&str> = words.split_whitespace().chain([set.as_str()]).collect();
+    let helm = |context: &str, release: &str, set: &str| {
+        let words = format!(
+            "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
+                     --dry-run=server --set"
+        );
+        let arguments: Vec<&str> = words.split_whitespace().chain([set]).collect();
         let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (goes, why) = upgrade("{research}");
+    let upgrade =
+        |context: &str, namespaces: &str| helm(context, "tributary", &format!("watchNamespaces={namespaces}"));
+    let (goes, why) = upgrade("west", "{research}");
     assert!(!goes && why.contains("would leave out default, where burst first-burst-0 of peer east is"), "{why}");
-    let (goes, why) = upgrade("{research,default}");
+    let (goes, why) = upgrade("east", "{research}");
+    let left_out = "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end";
+    assert!(!goes && why.contains(left_out), "{why}");
+    let (goes, why) = upgrade("west", "{research,default}");
+    assert!(!goes && why.contains("convert v1alpha1 for the whole cluster"), "{why}");
+    let (goes, why) = helm("west", "tributary", "watchNamespaces={research,default},webhook.clusterWide=true");
     assert!(goes, "{why}");
+    let (goes, why) = helm("west", "second --install", "cluster.name=second");
+    assert!(!goes && why.contains("release tributary has agents in namespace tributary-system"), "{why}");
 }
 
 pub(crate) fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
@@ -509,7 +519,9 @@ fn used(audits: &[AuditLog]) -> BTreeSet<Right> {
 }
 
 /// Rights that no request shows.
-const UNSEEN: [(&str, &str, &str); 6] = [
+const UNSEEN: [(&str, &str, &str); 7] = [
+    // What OpenShift asks for.
+    ("discovery.k8s.io", "endpointslices/restricted", "create"),
     // While something waits for a ResourceQuota. What a quota refuses looks like a right that is missing.
     ("", "resourcequotas", "watch"),
     // When the answer to the request that made it was lost.

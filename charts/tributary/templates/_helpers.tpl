@@ -96,7 +96,31 @@ upgrade by helm itself can look. */}}
 {{- fail (printf "watchNamespaces would leave out %s, where burst %s of peer %s is: drain the peer first (agentctl peer drain %s), and resume it afterwards" .metadata.namespace .metadata.name .spec.peer .spec.peer) -}}
 {{- end -}}
 {{- end -}}
+{{- range (lookup "tributary.dev/v1alpha1" "Burst" $namespace "").items -}}
+{{- $peer := dig "status" "peer" "" . -}}
+{{- if and $peer (not (has .metadata.namespace $watched)) -}}
+{{- fail (printf "watchNamespaces would leave out %s, where burst %s of MiniCluster %s is: peer %s would end its brokers, since nobody speaks of it any more; delete the MiniCluster, or its bursts, first" .metadata.namespace .metadata.name .spec.root $peer) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{- /* What an upgrade, or another release, would break. */}}
+{{- define "tributary.checkOthers" -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- $other := index $labels "app.kubernetes.io/instance" -}}
+{{- if and (eq (index $labels "app.kubernetes.io/name" | default "") (include "tributary.name" $)) (ne $other $.Release.Name) -}}
+{{- fail (printf "release %s has agents in namespace %s: both releases would have one Lease and one identity; choose another namespace" $other $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- $before := lookup "v1" "ConfigMap" .Release.Namespace (include "tributary.fullname" .) -}}
+{{- if and $before .Values.watchNamespaces (not (include "tributary.webhook" .)) (contains "[webhook]" (index $before.data "tributary.toml" | default "")) -}}
+{{- $kind := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "miniclusters.flux-framework.org" -}}
+{{- if eq (dig "metadata" "annotations" "tributary.dev/converted-by" "" $kind) (printf "%s/%s" .Release.Namespace (include "tributary.webhookService" .)) -}}
+{{- fail "agents of this release convert v1alpha1 for the whole cluster, and would leave every request for it without an answer: set webhook.enabled=true and webhook.clusterWide=true, or upgrade with webhook.enabled=false and without watchNamespaces first" -}}
 {{- end -}}
 {{- end -}}
 {{- end }}
@@ -115,6 +139,7 @@ upgrade by helm itself can look. */}}
 {{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
 {{- end -}}
 {{- include "tributary.checkNamespaces" . -}}
+{{- include "tributary.checkOthers" . -}}
 {{- if .Values.federation.enabled -}}
 {{- include "tributary.checkFederation" .Values.federation -}}
 {{- end -}}
