@@ -1,6 +1,7 @@
 //! What helm installs, in pods: two replicas on each cluster, their UDP node ports, their rights, and an upgrade under a
 //! running burst.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::labels::condition;
 use tributary::api::v1alpha1;
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::eventually::eventually;
@@ -83,6 +85,8 @@ async fn the_scenario(releases: &Releases<'_>) {
     until_up(root, "brook", "0-1").await;
     root.delete("brook").await;
     provider.empty("brook-burst-0").await;
+
+    a_job_wakes_its_burst(root, provider, ground.interactive(1), &west.access.name).await;
 }
 
 /// By the node port, then through the agents: the brokers come back by themselves.
@@ -121,6 +125,31 @@ async fn bursts_by_every_way(root: &Place, provider: &Place, mut spec: serde_jso
         if up == "0-3" { Ok(()) } else { Err(up) }
     })
     .await;
+}
+
+/// A burst on demand: how long it takes from the job that asks for it until the peer has it, and until the job starts.
+async fn a_job_wakes_its_burst(root: &Place, provider: &Place, mut spec: serde_json::Value, peer: &str) {
+    spec["flux"]["bursting"] = json!({"clusters": [{"size": 1, "peer": peer, "mode": "OnDemand"}]});
+    root.create("spring", spec).await;
+    until_up(root, "spring", "0").await;
+    eventually("the burst is asleep", async || {
+        let burst = root.burst_now("spring", "spring-burst-0").await?;
+        let conditions = burst.status.unwrap_or_default().conditions;
+        let asleep = conditions.iter().any(|one| one.type_ == condition::DEMAND && one.reason == "Asleep");
+        if asleep { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
+    let job = in_lead(root, "spring", "flux submit -N2 hostname").await.unwrap();
+    let begun = tokio::time::Instant::now();
+    eventually("the peer has the burst", async || provider.hosted().get("spring-burst-0").await).await;
+    let placed = begun.elapsed();
+    in_lead(root, "spring", &format!("flux job wait-event --timeout=300s {} start", job.trim())).await.unwrap();
+    let started = begun.elapsed();
+    let told =
+        format!("e2e: a job woke its burst: the peer had it after {placed:.1?}, the job started after {started:.1?}");
+    let _ = writeln!(std::io::stderr(), "{told}");
+    root.delete("spring").await;
+    provider.empty("spring-burst-0").await;
 }
 
 /// Of more than the 23 s after which Flux gives up a direct connection: through the tunnel no broker is lost, and no job.
