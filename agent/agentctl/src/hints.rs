@@ -66,8 +66,9 @@ pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
         }
         "CertificateExpired" => "compare the clocks of both clusters' nodes",
         "UntrustedCertificate" | "WrongTrustDomain" => {
-            "an authority was replaced there, or somebody else uses its name: ask whoever owns {peer}. If one was replaced, agentctl \
-             link or join takes the new one. Do not remove the peer before that: it would end bursts that run on"
+            "an authority was replaced there, or somebody else uses its name: ask whoever owns {peer}. If one was replaced, link \
+             the clusters again, or join: both take the new one (`agentctl link --help`). Do not remove the peer before that: its \
+             bursts would end"
         }
         "WrongIdentity" => "the endpoint leads to another cluster: correct federation.advertise there, and join again",
         "WrongClusterUID" => {
