@@ -97,7 +97,7 @@ impl MeshAgent {
         let (shutdown, metrics) = (CancellationToken::new(), Metrics::default());
         let config = MeshConfig {
             name: name.into(),
-            cluster_uid: format!("uid of {name}").as_str().into(),
+            cluster_uid: format!("uid-of-{name}").as_str().into(),
             labels: BTreeMap::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             versions: WireVersions::OURS,

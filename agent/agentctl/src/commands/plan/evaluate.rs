@@ -9,8 +9,7 @@ use serde_json::Value;
 use tributary::api::burst::Burst;
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::{RESTART, condition};
-use tributary::api::minicluster::{MiniCluster, Phase, UpdatePolicy, is_manager};
+use tributary::api::minicluster::{MiniCluster, is_manager};
 use tributary::api::peer::ImportPolicy;
 use tributary::api::schema::write_defaults;
 use tributary::api::{names, v1alpha1};
@@ -22,15 +21,15 @@ use tributary::bursting::provider::quota::{self, Ahead};
 use tributary::bursting::root::offer;
 use tributary::bursting::root::place::Claimed;
 use tributary::bursting::template::Charge;
-use tributary::cluster::conditions::is_true;
 use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary::flux::RankMap;
 use tributary::queue::job;
 use tributary::queue::priorities::Priorities;
-use tributary::render::{Boot, Context, Rendered, differences, render};
+use tributary::render::{Context, Rendered, render};
 
 use super::candidates::Placement;
+use super::change::{change, has_ended, runs_again};
 use super::manifest::{self, Declared, Manifest};
 use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
@@ -288,51 +287,6 @@ fn context(object: &MiniCluster, known: &Known) -> Context {
         drivers: made.iter().filter_map(|volume| volume.driver.clone()).collect(),
     };
     Context { volumes, ends: sides::ends(), ..Context::default() }
-}
-
-/// What becomes of a MiniCluster: made, or what of it is changed.
-fn change(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> String {
-    if existing.mini_cluster.is_none() {
-        return if object.spec.suspend { "is made, and held back (suspend)" } else { "is made" }.to_owned();
-    }
-    if has_ended(existing) && !runs_again(object, existing, rendered) {
-        return "has ended, and runs again only with the annotation tributary.dev/restart (agentctl restart)"
-            .to_owned();
-    }
-    let frozen = match existing.job.as_ref().map(|job| Boot::frozen(job.annotations())) {
-        Some(Ok(Some(frozen))) => frozen,
-        Some(Err(_)) => return "runs with boot files that this version cannot read".to_owned(),
-        Some(Ok(None)) | None => return "is there without an instance of ours; the next one is as follows".to_owned(),
-    };
-    let differs = differences(&frozen, &rendered.boot);
-    match (differs.is_empty(), object.spec.updates) {
-        (true, _) => "runs; nothing of its instance changes".to_owned(),
-        (false, UpdatePolicy::Recreate) => format!("the instance is started anew: {} differ", differs.join(", ")),
-        (false, _) => format!(
-            "runs on as it is: {} take effect with the next instance (annotation tributary.dev/restart), which is as follows",
-            differs.join(", ")
-        ),
-    }
-}
-
-/// Whether it ended before.
-fn has_ended(existing: &Existing) -> bool {
-    let status = existing.mini_cluster.as_ref().and_then(|there| there.status.as_ref());
-    status.is_some_and(|status| matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)))
-}
-
-/// Whether the agent would run it once more, since its user asks for that.
-fn runs_again(object: &MiniCluster, existing: &Existing, rendered: &Rendered) -> bool {
-    let status = existing.mini_cluster.as_ref().and_then(|there| there.status.clone()).unwrap_or_default();
-    let asked = object.annotations().get(RESTART).is_some_and(|asked| status.restart_handled.as_ref() != Some(asked));
-    let frozen = existing.job.as_ref().and_then(|job| Boot::frozen(job.annotations()).ok().flatten());
-    asked
-        || match frozen {
-            Some(frozen) => {
-                object.spec.updates == UpdatePolicy::Recreate && !differences(&frozen, &rendered.boot).is_empty()
-            }
-            None => existing.job.is_none() && is_true(&status.conditions, condition::RESTART_REQUIRED),
-        }
 }
 
 fn root_side(

@@ -11,6 +11,7 @@
 //! | [`report`] | the document, and its text for people | no |
 
 mod candidates;
+mod change;
 pub(crate) mod evaluate;
 mod fetch;
 mod manifest;
