@@ -16,13 +16,15 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
+use kube::{Client, CustomResourceExt as _, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::labels::{self, condition};
+use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::usage::DayOfUse;
@@ -111,6 +113,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
         let left = endpoints(&one.client).await.unwrap();
         assert!(left.is_empty(), "an agent that stopped takes itself out: {left:?}");
     }
+    nobody_is_left_without_conversion(&sandbox, &west.client).await;
     let used = used(&[east.cluster.audit(), west.cluster.audit()]);
     superfluous(&east.client, &used).await;
     crate::release::is_upgraded_and_uninstalled(&east.client, &sandbox.kubeconfig()).await;
@@ -119,28 +122,55 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
 
 /// The danger: the provider watches another namespace from now on, and tells the root that nothing is left of its burst.
 fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
-    let helm = |context: &str, release: &str, set: &str| {
-        let words = format!(
-            "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
-                     --dry-run=server --set"
-        );
-        let arguments: Vec<&str> = words.split_whitespace().chain([set]).collect();
-        let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    let upgrade =
-        |context: &str, namespaces: &str| helm(context, "tributary", &format!("watchNamespaces={namespaces}"));
-    let (goes, why) = upgrade("west", "{research}");
-    assert!(!goes && why.contains("would leave out default, where burst first-burst-0 of peer east is"), "{why}");
-    let (goes, why) = upgrade("east", "{research}");
-    let left_out = "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end";
-    assert!(!goes && why.contains(left_out), "{why}");
-    let (goes, why) = upgrade("west", "{research,default}");
-    assert!(!goes && why.contains("convert v1alpha1 for the whole cluster"), "{why}");
-    let (goes, why) = helm("west", "tributary", "watchNamespaces={research,default},webhook.clusterWide=true");
+    for (context, release, set, why) in [
+        (
+            "west",
+            "tributary",
+            "watchNamespaces={research}",
+            "would leave out default, where burst first-burst-0 of peer east is",
+        ),
+        (
+            "east",
+            "tributary",
+            "watchNamespaces={research} --set-json volumes.classes=[]",
+            "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end",
+        ),
+        (
+            "west",
+            "second --install",
+            "cluster.name=second",
+            "release tributary has agents in namespace tributary-system",
+        ),
+    ] {
+        let (goes, told) = upgrade(sandbox, context, release, set);
+        assert!(!goes && told.contains(why), "{context} {release} {set}: {told}");
+    }
+    let (goes, why) = upgrade(sandbox, "west", "tributary", "watchNamespaces={research,default}");
     assert!(goes, "{why}");
-    let (goes, why) = helm("west", "second --install", "cluster.name=second");
-    assert!(!goes && why.contains("release tributary has agents in namespace tributary-system"), "{why}");
+}
+
+/// The danger: API servers go on asking agents for v1alpha1 that convert nothing any more. No agent runs.
+async fn nobody_is_left_without_conversion(sandbox: &Sandbox, client: &Client) {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let by = json!({"metadata": {"annotations": {labels::CONVERTED_BY: "tributary-system/tributary-webhook"}}});
+    let name = MiniCluster::crd_name();
+    definitions.patch(name, &PatchParams::default(), &Patch::Merge(by)).await.unwrap();
+    for (converts, told) in [("false", "convert v1alpha1 for the whole cluster"), ("true", "")] {
+        let set = format!("watchNamespaces={{research,default}},webhook.clusterWide={converts}");
+        let (goes, why) = upgrade(sandbox, "west", "tributary", &set);
+        assert!(goes == told.is_empty() && why.contains(told), "{set}: {why}");
+    }
+}
+
+/// Whether helm would upgrade a release so, and what it says.
+fn upgrade(sandbox: &Sandbox, context: &str, release: &str, set: &str) -> (bool, String) {
+    let words = format!(
+        "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
+         --dry-run=server --set {set}"
+    );
+    let arguments: Vec<&str> = words.split_whitespace().collect();
+    let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 pub(crate) fn after<'a>(words: &[&'a str], option: &str) -> &'a str {
