@@ -16,15 +16,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Client, CustomResourceExt as _, ResourceExt};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::labels::{self, condition};
-use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::usage::DayOfUse;
@@ -103,7 +101,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
     .await;
     assert_eq!(provider.hosted().get("first-burst-0").await.unwrap().uid(), hosted, "the burst was made anew");
 
-    no_burst_is_left_out_of_sight(&sandbox);
+    crate::refused_upgrades::no_burst_is_left_out_of_sight(&sandbox);
     whatever_else_an_agent_does(&sandbox, &root, &provider).await;
 
     for one in [&mut east, &mut west] {
@@ -113,64 +111,11 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
         let left = endpoints(&one.client).await.unwrap();
         assert!(left.is_empty(), "an agent that stopped takes itself out: {left:?}");
     }
-    nobody_is_left_without_conversion(&sandbox, &west.client).await;
+    crate::refused_upgrades::nobody_is_left_without_conversion(&sandbox, &west.client).await;
     let used = used(&[east.cluster.audit(), west.cluster.audit()]);
     superfluous(&east.client, &used).await;
     crate::release::is_upgraded_and_uninstalled(&east.client, &sandbox.kubeconfig()).await;
     crate::release::other_pages(&east.client, &west.client, &sandbox.kubeconfig()).await;
-}
-
-/// The danger: the provider watches another namespace from now on, and tells the root that nothing is left of its burst.
-fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
-    for (context, release, set, why) in [
-        (
-            "west",
-            "tributary",
-            "watchNamespaces={research}",
-            "would leave out default, where burst first-burst-0 of peer east is",
-        ),
-        (
-            "east",
-            "tributary",
-            "watchNamespaces={research} --set-json volumes.classes=[]",
-            "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end",
-        ),
-        (
-            "west",
-            "second --install",
-            "cluster.name=second",
-            "release tributary has agents in namespace tributary-system",
-        ),
-    ] {
-        let (goes, told) = upgrade(sandbox, context, release, set);
-        assert!(!goes && told.contains(why), "{context} {release} {set}: {told}");
-    }
-    let (goes, why) = upgrade(sandbox, "west", "tributary", "watchNamespaces={research,default}");
-    assert!(goes, "{why}");
-}
-
-/// The danger: API servers go on asking agents for v1alpha1 that convert nothing any more. No agent runs.
-async fn nobody_is_left_without_conversion(sandbox: &Sandbox, client: &Client) {
-    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
-    let by = json!({"metadata": {"annotations": {labels::CONVERTED_BY: "tributary-system/tributary-webhook"}}});
-    let name = MiniCluster::crd_name();
-    definitions.patch(name, &PatchParams::default(), &Patch::Merge(by)).await.unwrap();
-    for (converts, told) in [("false", "convert v1alpha1 for the whole cluster"), ("true", "")] {
-        let set = format!("watchNamespaces={{research,default}},webhook.clusterWide={converts}");
-        let (goes, why) = upgrade(sandbox, "west", "tributary", &set);
-        assert!(goes == told.is_empty() && why.contains(told), "{set}: {why}");
-    }
-}
-
-/// Whether helm would upgrade a release so, and what it says.
-fn upgrade(sandbox: &Sandbox, context: &str, release: &str, set: &str) -> (bool, String) {
-    let words = format!(
-        "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
-         --dry-run=server --set {set}"
-    );
-    let arguments: Vec<&str> = words.split_whitespace().collect();
-    let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
-    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 pub(crate) fn after<'a>(words: &[&'a str], option: &str) -> &'a str {

@@ -36,6 +36,7 @@ mod policy;
 mod provisioning;
 mod queue;
 mod refusals;
+mod refused_upgrades;
 mod release;
 mod rendered;
 mod scale_up;

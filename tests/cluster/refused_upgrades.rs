@@ -1,0 +1,65 @@
+//! What helm refuses, since it would break what runs: tried on what `chart` has installed.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, CustomResourceExt as _};
+use serde_json::json;
+use tributary::api::labels;
+use tributary::api::minicluster::MiniCluster;
+use tributary_sandbox::Sandbox;
+use tributary_tests::chart;
+
+use crate::chart::repository;
+
+/// The danger: the provider watches another namespace from now on, and tells the root that nothing is left of its burst.
+pub(crate) fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
+    for (context, release, set, why) in [
+        (
+            "west",
+            "tributary",
+            "watchNamespaces={research}",
+            "would leave out default, where burst first-burst-0 of peer east is",
+        ),
+        (
+            "east",
+            "tributary",
+            "watchNamespaces={research} --set-json volumes.classes=[]",
+            "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end",
+        ),
+        (
+            "west",
+            "second --install",
+            "cluster.name=second",
+            "release tributary has agents in namespace tributary-system",
+        ),
+    ] {
+        let (goes, told) = upgrade(sandbox, context, release, set);
+        assert!(!goes && told.contains(why), "{context} {release} {set}: {told}");
+    }
+    let (goes, why) = upgrade(sandbox, "west", "tributary", "watchNamespaces={research,default}");
+    assert!(goes, "{why}");
+}
+
+/// The danger: API servers go on asking agents for v1alpha1 that convert nothing any more. No agent runs.
+pub(crate) async fn nobody_is_left_without_conversion(sandbox: &Sandbox, client: &Client) {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    let by = json!({"metadata": {"annotations": {labels::CONVERTED_BY: "tributary-system/tributary-webhook"}}});
+    let name = MiniCluster::crd_name();
+    definitions.patch(name, &PatchParams::default(), &Patch::Merge(by)).await.unwrap();
+    for (converts, told) in [("false", "convert v1alpha1 for the whole cluster"), ("true", "")] {
+        let set = format!("watchNamespaces={{research,default}},webhook.clusterWide={converts}");
+        let (goes, why) = upgrade(sandbox, "west", "tributary", &set);
+        assert!(goes == told.is_empty() && why.contains(told), "{set}: {why}");
+    }
+}
+
+/// Whether helm would upgrade a release so, and what it says.
+fn upgrade(sandbox: &Sandbox, context: &str, release: &str, set: &str) -> (bool, String) {
+    let words = format!(
+        "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
+         --dry-run=server --set {set}"
+    );
+    let arguments: Vec<&str> = words.split_whitespace().collect();
+    let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
