@@ -67,7 +67,16 @@ fn pod(mini_cluster: &MiniCluster, rendered: &Rendered, index: u32) -> Pod {
         std::fs::create_dir_all(pod.path(&format!("{}/config/{folder}", &mini_cluster.spec.flux.mount_path()[1..])))
             .unwrap();
     }
-    for key in rendered.boot.files.keys() {
+    for (key, script) in &rendered.boot.files {
+        if key.starts_with("start-") {
+            // The container that runs Flux, with which it ends, is not here.
+            let waits = "until [[ -e $_complete || -n $_terminating ]]; do _pause 1; done\n";
+            pod.write(
+                &format!("flux_operator/{key}.sh"),
+                &pod.read(&format!("flux_operator/{key}.sh")).replace(waits, ""),
+            );
+            assert_eq!(script.matches(waits).count(), 1, "{key}");
+        }
         let name = key.strip_prefix("services-").unwrap_or(key);
         let users = name.strip_suffix(".sh").and_then(|name| name.rsplit_once('-'));
         if users.is_some_and(|(hook, _)| USERS.contains(&hook)) {

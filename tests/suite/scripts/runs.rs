@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use super::pod::{Pod, RUN_PROGRAM, mode};
 
@@ -420,13 +421,17 @@ fn sidecar(command: &str) -> Pod {
 }
 
 #[test]
-fn a_sidecar_waits_for_the_socket_and_ends_with_its_command() {
+fn a_sidecar_waits_for_the_socket_and_ends_no_sooner_than_flux() {
     let pod = sidecar("exit 0");
     let mut running = pod.start("start-1.sh");
     pod.until("mnt/flux/flux-connect.sh", "flux proxy");
     assert!(!pod.path("side").exists(), "the broker is not there yet");
     let _socket = pod.socket();
     let run = pod.path("mnt/flux/config/run/flux");
+    pod.until("side", "local://");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(running.0.try_wait().unwrap().is_none(), "its pod would not be ready any more");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
     assert_eq!(pod.read("side"), format!("local://{}/local;it's \"a\" $b\n", run.display()));
 }
