@@ -18,7 +18,6 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tributary::cluster::readiness::Readiness;
 use tributary::metrics::Metrics;
@@ -33,8 +32,6 @@ const SHARE: usize = 32;
 const QUIET: Duration = Duration::from_secs(30);
 /// For questions in flight when the agent stops.
 const LAST: Duration = Duration::from_secs(2);
-/// After an error to accept.
-const PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 struct Health {
@@ -78,37 +75,16 @@ async fn metrics_text(State(health): State<Health>) -> impl IntoResponse {
 
 /// Serves `router` on `listener` until `cancel`; requests in flight are answered, unless their clients are slow.
 pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
-    let (places, mut connections) = (Places::new(CONNECTIONS, SHARE), JoinSet::new());
-    loop {
-        tokio::select! {
-            () = cancel.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, from)) => {
-                    // Who finds no place is gone at once.
-                    let Some(place) = places.take(from.ip()) else { continue };
-                    let (router, cancel) = (router.clone(), cancel.clone());
-                    connections.spawn(async move {
-                        connection(stream, router, &cancel).await;
-                        drop(place);
-                    });
-                }
-                // One of this process: too many open files.
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
+    let mut connections = Places::new(CONNECTIONS, SHARE)
+        .accept(listener, &cancel, |stream| connection(stream, router.clone(), cancel.clone()))
+        .await;
     let rest = async { while connections.join_next().await.is_some() {} };
     // Those that are left are dropped.
     let _ = tokio::time::timeout(LAST, rest).await;
     Ok(())
 }
 
-async fn connection(stream: TcpStream, router: Router, cancel: &CancellationToken) {
+async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken) {
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(QUIET)
@@ -168,8 +144,11 @@ mod tests {
             open.push(stream);
         }
         let mut one_more = TcpStream::connect(address).await.unwrap();
-        assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+        // It may be closed already.
+        let _ = one_more.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0, "it has an answer");
         cancel.cancel();
-        server.await.unwrap().unwrap();
+        let ended = tokio::time::timeout(QUIET / 2, server).await.expect("it waits for those that are slow");
+        ended.unwrap().unwrap();
     }
 }

@@ -397,8 +397,8 @@ impl Owner {
             Action::Unchanged { peer, epoch, keys } => incoming.unchanged(&peer, epoch, &keys),
             Action::CompleteSnapshot { peer, epoch, keys } => incoming.complete_snapshot(&peer, epoch, &keys),
             Action::Undeliverable { peer, key, problem } => {
-                let what = format!("{key:?} {problem}");
-                if self.strangers.is_news(self.clock.mono(), peer.as_str(), &what) {
+                // A peer may say so as often as it likes; each object says it of itself.
+                if self.strangers.is_news(self.clock.mono(), peer.as_str(), "undeliverable") {
                     tracing::warn!(%peer, ?key, problem, "a state does not reach its peer");
                 }
                 incoming.undeliverable(&peer, key, &problem);

@@ -206,6 +206,8 @@ impl Peer {
             !silence && now.mono.saturating_since(*since) < local.timers.grace
         };
         if !self.refusal.as_ref().is_some_and(known) {
+            // Its port changes with every attempt, and each other sentence is a write.
+            let remote = remote.rsplit_once(':').map_or(remote, |(address, _)| address);
             let message = format!("somebody at {remote} says that it is this peer, and was refused: {message}");
             self.refused(now, local, Refusal { reason, message });
         }

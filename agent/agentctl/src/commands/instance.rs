@@ -603,5 +603,17 @@ mod tests {
         );
         assert_eq!([Verb::Restart, Verb::Suspend].map(|verb| cost(verb, &waits)), [None, None]);
         insta::assert_snapshot!(cost(Verb::Suspend, &runs).unwrap());
+        // A sidecar that fails, or a probe that is late, does not stop what computes.
+        let unready = lake(json!([]), json!({}), json!({"phase": "Starting", "ready": 0, "size": 2}));
+        assert!(cost(Verb::Suspend, &unready).is_some());
+        assert!(ends_with(Verb::Suspend, &job(json!({"phase": "Starting", "miniCluster": "lake"}))).is_some());
+    }
+
+    #[test]
+    fn kueue_alone_holds_back_what_it_queues() {
+        let queued = lake(json!([]), json!({"jobLabels": {KUEUE_QUEUE: "fast"}}), json!({"phase": "Running"}));
+        let refused = possible(Verb::Suspend, &queued, None).unwrap_err().to_string();
+        assert!(refused.contains("would start it again at once"), "{refused}");
+        pastes(&refused);
     }
 }

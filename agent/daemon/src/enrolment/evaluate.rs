@@ -300,6 +300,19 @@ mod tests {
         assert_eq!(world.joining().peer.spec.import, Some(limits));
     }
 
+    /// The danger: who has a token, and says that it is a peer that is known, takes away where that is reached.
+    #[test]
+    fn what_joins_again_takes_nothing_away() {
+        let mut world = World::new();
+        let mut known = world.joining().peer;
+        known.spec.trust_updates = TrustUpdates::Manual;
+        world.existing = Some(known);
+        world.request.who.endpoints = vec!["192.0.2.66:1".into()];
+        let peer = world.joining().peer;
+        assert_eq!(peer.spec.endpoints, ["192.0.2.66:1", "203.0.113.7:30946"]);
+        assert_eq!(peer.spec.trust_updates, TrustUpdates::Manual);
+    }
+
     #[test]
     fn the_same_cluster_may_ask_again_and_another_may_not() {
         let mut world = World::new();

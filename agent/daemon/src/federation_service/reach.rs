@@ -184,6 +184,11 @@ mod tests {
         for (nodes, expected) in table {
             assert_eq!(reach(&nobody, Some(&ports), nodes), expected);
         }
+        let mut of_v6 = ports.clone();
+        of_v6.spec.as_mut().unwrap().ip_families = Some(vec!["IPv6".into()]);
+        let both =
+            [node(true, &[("ExternalIP", "198.51.100.2"), ("InternalIP", "192.0.2.1"), ("InternalIP", "2001:db8::1")])];
+        assert_eq!(reach(&nobody, Some(&of_v6), &both)[0], "[2001:db8::1]:30946", "nobody listens at the others");
         let many: Vec<NodeView> = (1..=9).map(internal).collect();
         assert_eq!(reach(&nobody, Some(&ports), &many)[0].split(' ').count(), MOST_NODES);
     }

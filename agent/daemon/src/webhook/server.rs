@@ -21,7 +21,6 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tributary::webhook::certificate;
@@ -36,9 +35,6 @@ pub(super) const CONNECTIONS: usize = 160;
 const SHARE: usize = CONNECTIONS / 2;
 /// Most bytes of what is read of a connection at one time, and of the head of a request.
 const BUFFER: usize = 16 << 10;
-
-/// After an error to accept, which is one of this process: too many open files.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// The certificate that is shown now; none at first.
 #[derive(Default)]
@@ -131,31 +127,11 @@ async fn serve_within(
         .with_no_client_auth()
         .with_cert_resolver(certificates);
     let (acceptor, desk) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Handler::new(metrics)));
-    let (places, mut connections) = (Places::new(CONNECTIONS, SHARE), JoinSet::new());
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                // Who finds no place is gone at once: to wait would keep others out who have one.
-                Ok((stream, from)) => match places.take(from.ip()) {
-                    Some(place) => {
-                        let (acceptor, handler, stop) = (acceptor.clone(), desk.clone(), stop.clone());
-                        connections.spawn(async move {
-                            connection(stream, &acceptor, handler, &stop, limits).await;
-                            drop(place);
-                        });
-                    }
-                    None => tracing::debug!(%from, "too many connections to the webhook"),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection to the webhook");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
+    let serve = |stream| {
+        let (acceptor, desk, stop) = (acceptor.clone(), desk.clone(), stop.clone());
+        async move { connection(stream, &acceptor, desk, &stop, limits).await }
+    };
+    let mut connections = Places::new(CONNECTIONS, SHARE).accept(listener, &stop, serve).await;
     while connections.join_next().await.is_some() {}
     Ok(())
 }

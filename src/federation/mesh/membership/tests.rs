@@ -192,6 +192,27 @@ fn another_cluster_under_a_known_name_is_refused() {
     assert_eq!(world.state("west", "east"), PeerState::Connected);
 }
 
+/// The danger: a stranger that uses a peer's name replaces what is known of it, or has its status written without end.
+#[test]
+fn what_a_stranger_says_under_a_peers_name_is_worth_least() {
+    let mut world = World::new(&["east", "west"]);
+    world.configure("west", "east", |spec| spec.cluster_uid = Some("uid-before".into()));
+    world.run(seconds(20));
+    world.claim("east", "west", 1);
+    assert_eq!(world.report("west", "east").refusal.unwrap().reason, "WrongClusterUID");
+
+    let mut world = World::with(&["east", "west"], |_, _| false);
+    world.run(seconds(20));
+    let before = world.cluster("west").reports("east").len();
+    for port in 1..9 {
+        world.claim("east", "west", port);
+    }
+    let refusal = world.report("west", "east").refusal.unwrap();
+    let told = "somebody at 192.0.2.66 says that it is this peer, and was refused: its authority is another one";
+    assert_eq!((refusal.reason.as_str(), refusal.message.as_str()), ("UntrustedCertificate", told));
+    assert_eq!(world.cluster("west").reports("east").len(), before + 1, "told once");
+}
+
 #[test]
 fn the_first_cluster_heard_is_pinned_until_the_pin_is_changed() {
     let mut world = World::new(&["east", "west"]);

@@ -195,6 +195,8 @@ fn what_every_version_sends_must_be_there() {
     assert!(Hello::try_from(hello()).is_ok());
     for (broken, error) in [
         (proto::Hello { cluster: String::new(), ..hello() }, DecodeError::Invalid("cluster name")),
+        (proto::Hello { cluster: "east`rm`".into(), ..hello() }, DecodeError::Invalid("cluster name")),
+        (proto::Hello { cluster_uid: "uid\u{1b}[2J".into(), ..hello() }, DecodeError::Invalid("cluster UID")),
         (proto::Hello { cluster_uid: String::new(), ..hello() }, DecodeError::Invalid("cluster UID")),
         (proto::Hello { cluster_uid: "u".repeat(limits::UID + 1), ..hello() }, DecodeError::Invalid("cluster UID")),
         (

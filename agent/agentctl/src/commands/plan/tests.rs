@@ -3,6 +3,7 @@
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 use tributary::api::flux_setup::FluxSetup;
+use tributary::api::minicluster::Phase;
 use tributary::api::peer::ImportPolicy;
 use tributary::bursting::nodes::{Amounts, NodeView};
 use tributary::bursting::peers::PeerView;
@@ -211,6 +212,16 @@ fn what_runs_already_is_held_against_it() {
     assert!(with(LAKE, Vec::new()).clusters[0].charges.is_empty(), "its pods are counted already");
     let image = with(&LAKE.replace("lab/app", "lab/app:2"), Vec::new()).change;
     assert!(image.contains("spec.containers[0].image take effect with the next instance"), "{image}");
+    let ended = |change: fn(&mut Existing)| {
+        let mut there = there(Vec::new());
+        there.mini_cluster.as_mut().unwrap().status.get_or_insert_default().phase = Some(Phase::Succeeded);
+        change(&mut there);
+        let existing = [(("flux".to_owned(), "lake".to_owned()), there)].into();
+        plan(&read(LAKE), &Known { existing, ..known() }).mini_clusters.remove(0).change
+    };
+    for change in [|_: &mut Existing| {}, |there: &mut Existing| there.job = None] {
+        assert!(ended(change).starts_with("has ended, and runs again only with"), "{}", ended(change));
+    }
     let taken = with(LAKE, vec!["ConfigMap lake-entrypoint".into()]);
     assert_eq!(taken.problems[0].reason, "NameTaken");
 }

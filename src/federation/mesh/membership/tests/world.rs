@@ -217,6 +217,14 @@ impl World {
         self.settle();
     }
 
+    /// Somebody says that he is `name`, and is refused.
+    pub(super) fn claim(&mut self, name: &str, to: &str, port: u16) {
+        let (now, refusal) = (self.now(), RefusalReason::UntrustedCertificate.because("its authority is another one"));
+        let refused = RefusedLink { remote: format!("192.0.2.66:{port}"), claimed: Some(name.into()), refusal };
+        self.node(to).membership.refused(now, &refused);
+        self.settle();
+    }
+
     /// Whole connections between two clusters.
     pub(super) fn connections(&self, a: &str, b: &str) -> usize {
         let whole = |wire: &&Wire| wire.ends.iter().all(Option::is_some);

@@ -65,6 +65,10 @@ fn what_an_agent_has_left_traces_of_was_seen() {
     let outdated = event("MiniCluster", "lake", "DefinitionOutdated", "the CRD lacks fields");
     let seen = cause(with_events(Found { agent: leader.clone(), ..unseen() }, vec![outdated]));
     assert_eq!(seen, "an agent has seen it, and could not do more: the CRD lacks fields");
+    let mut before = event("MiniCluster", "lake", "CommandFailed", "exit code 3");
+    before.involved_object.uid = Some("of an earlier one".to_owned());
+    let unheard = cause(with_events(Found { agent: leader.clone(), ..unseen() }, vec![before]));
+    assert!(unheard.starts_with("no agent has seen it yet"), "{unheard}");
     let with_job = cause(Found { agent: leader, job: Some(of(job())), ..unseen() });
     assert!(with_job.starts_with("the agent has not seen the last change"), "{with_job}");
 }
