@@ -44,6 +44,7 @@ mod sdk;
 mod shared;
 mod takeover;
 mod transitions;
+mod two_versions;
 mod usage;
 mod user_of_the_root;
 mod volumes;

@@ -49,6 +49,19 @@ pub fn agent_pod() -> Ipv4Addr {
 /// What agents take for the program of the ends of the tunnel: no pod runs it here.
 pub const ENDS: &str = "the ends of the tunnel";
 
+/// Names the program of an agent of another version: `tributary-agent`, as another commit builds it.
+pub const OTHER: &str = "TRIBUTARY_OTHER_AGENT";
+
+/// That program, if there is one.
+///
+/// # Panics
+/// The variable names no file: a lane that was asked for must not be skipped.
+pub fn other_version() -> Option<PathBuf> {
+    let program = std::env::var_os(OTHER).filter(|program| !program.is_empty()).map(PathBuf::from)?;
+    assert!(program.is_file(), "{OTHER}={}: there is no such file", program.display());
+    Some(program)
+}
+
 /// A process of this binary that is an agent with this configuration file.
 pub(crate) fn command(config: &Path) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
@@ -70,6 +83,8 @@ pub struct Agent {
     /// Its conversion webhook.
     pub webhook: SocketAddr,
     process: Mutex<Option<Arc<Process>>>,
+    /// Another version of the agent.
+    program: Mutex<Option<PathBuf>>,
 }
 
 /// What an agent's configuration needs besides addresses.
@@ -96,6 +111,7 @@ impl Agent {
             health: free_tcp()?,
             webhook: free_tcp()?,
             process: Mutex::new(None),
+            program: Mutex::new(None),
         };
         let mut text = String::new();
         writeln!(text, "[cluster]\nname = {:?}", setup.cluster)?;
@@ -115,9 +131,21 @@ impl Agent {
         Ok(agent)
     }
 
+    /// From its next start on it is this program; none: the agent that is tested here.
+    pub fn becomes(&self, program: Option<PathBuf>) {
+        *self.program.lock().unwrap_or_else(PoisonError::into_inner) = program;
+    }
+
     /// Starts the agent as a member of `group`.
     pub fn start(&self, group: &Group) -> anyhow::Result<()> {
-        let mut command = command(&self.config())?;
+        let mut command = match &*self.program.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.arg("--config").arg(self.config());
+                command
+            }
+            None => command(&self.config())?,
+        };
         let process = group.spawn_logged(&mut command, &self.log())?;
         *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())

@@ -14,7 +14,7 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::{ADMIN, Cluster, ClusterOptions, Group, NodeGroup, Options, Sandbox};
-use tributary_tests::agent::{AGENT_USER, Agent, Setup};
+use tributary_tests::agent::{AGENT_USER, Agent, Setup, other_version};
 use tributary_tests::chart;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, apply_crds, make_namespace, tail};
@@ -173,7 +173,7 @@ pub(super) fn pairs() -> impl Iterator<Item = (usize, usize)> {
     (0..CLUSTERS.len()).flat_map(|from| (0..CLUSTERS.len()).filter(move |to| *to != from).map(move |to| (from, to)))
 }
 
-/// Two replicas at one address: only the one that leads listens.
+/// Two replicas at one address: only the one that leads listens. The second one is of another version, if there is one.
 fn replicas(cluster: &Cluster, directory: &Path) -> [Agent; 2] {
     let kubeconfig = cluster.kubeconfig_in(AGENT_USER, None).unwrap();
     let [first, second] = [0, 1].map(|replica| {
@@ -184,5 +184,6 @@ fn replicas(cluster: &Cluster, directory: &Path) -> [Agent; 2] {
     let text = std::fs::read_to_string(&second.1).unwrap();
     let (own, shared) = (second.0.listen.to_string(), first.0.listen.to_string());
     std::fs::write(&second.1, text.replace(&own, &shared)).unwrap();
+    second.0.becomes(other_version());
     [first.0, second.0]
 }
