@@ -164,8 +164,10 @@ impl<'a> Lane<'a> {
         let mut differences = differences(&fresh, now);
         // Ranks that were declared stay declared: only a new instance has fewer.
         if !differences.is_empty() && self.ranks.len() > 1 {
-            if let Err(why) = self.restart().await {
-                return self.find("it does not settle", case, why);
+            match self.restart().await {
+                Err(why) => return self.find("it does not settle", case, why),
+                Ok(Some(words)) => return self.find("a good spec is refused", case, words),
+                Ok(None) => {}
             }
             differences = self::differences(&fresh, &self.picture());
         }
@@ -202,6 +204,9 @@ impl<'a> Lane<'a> {
         if let Some(words) = words.or_else(|| unreadable(&status).map(|(words, _)| words)) {
             return Ok(Taken::Invalid(words));
         }
+        if let Some(words) = not_restarted(&status) {
+            return Ok(Taken::Invalid(words));
+        }
         if let Some(words) = said(&status, condition::RESTART_REQUIRED, "True") {
             // What cannot be changed is named; a new instance has it.
             let changed = words.split(" differ").next().unwrap_or_default().to_owned();
@@ -210,13 +215,15 @@ impl<'a> Lane<'a> {
                 let line = format!("RestartRequired does not name the field: {words}");
                 self.world.report.lock().unwrap().find(&line, at, self.story.join(" / "), String::new());
             }
-            self.restart().await?;
+            if let Some(words) = self.restart().await? {
+                return Ok(Taken::Invalid(words));
+            }
         }
         Ok(Taken::Done)
     }
 
-    /// Another instance.
-    async fn restart(&mut self) -> Result<(), String> {
+    /// Another instance; or why that cannot be made, and the one of before stays.
+    async fn restart(&mut self) -> Result<Option<String>, String> {
         self.restarts += 1;
         self.ranks.drain(..self.ranks.len().saturating_sub(1));
         self.story.push("restart".to_owned());
@@ -226,9 +233,11 @@ impl<'a> Lane<'a> {
         // The annotation is no new generation.
         tokio::time::sleep(QUIET).await;
         let objects = self.world.settled(&self.namespace).await?;
-        match said(&status(&objects, LAKE), condition::RESTART_REQUIRED, "True") {
-            Some(words) => Err(format!("a restart is required after a restart: {words}")),
-            None => Ok(()),
+        let status = status(&objects, LAKE);
+        match (not_restarted(&status), said(&status, condition::RESTART_REQUIRED, "True")) {
+            (Some(words), _) => Ok(Some(words)),
+            (None, Some(words)) => Err(format!("a restart is required after a restart: {words}")),
+            (None, None) => Ok(None),
         }
     }
 
@@ -373,6 +382,12 @@ fn said(status: &Value, type_: &str, holds: &str) -> Option<String> {
     let conditions = status["conditions"].as_array()?;
     let found = conditions.iter().find(|one| one["type"] == type_ && one["status"] == holds)?;
     Some(found["message"].as_str().unwrap_or_default().to_owned())
+}
+
+/// Why the next instance cannot be made, if one is asked for.
+fn not_restarted(status: &Value) -> Option<String> {
+    let found = status["conditions"].as_array()?.iter().find(|one| one["type"] == condition::RESTART_REQUIRED)?;
+    (found["reason"] == "CannotRestart").then(|| found["message"].as_str().unwrap_or_default().to_owned())
 }
 
 /// What is said of one that cannot be read, and of which generation.
