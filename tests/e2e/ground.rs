@@ -282,9 +282,13 @@ pub(crate) async fn pod(place: &Place, job: &str, index: u32) -> Result<Pod, Str
 /// Runs a line of bash in the lead's pod, with Flux on its PATH and its instance as the one that `flux` speaks to.
 pub(crate) async fn in_lead(place: &Place, root: &str, line: &str) -> Result<String, String> {
     let pod = pod(place, root, 0).await?.name_any();
-    let line = format!(". /mnt/flux/flux-view.sh && export FLUX_URI=$fluxsocket && {line}");
-    let parameters = AttachParams::default().container(root).stderr(true);
-    let attached = place.pods().exec(&pod, ["/bin/bash", "-c", &line], &parameters).await;
+    in_pod(place, &pod, root, &format!(". /mnt/flux/flux-view.sh && export FLUX_URI=$fluxsocket && {line}")).await
+}
+
+/// Runs a line of bash in a container.
+pub(crate) async fn in_pod(place: &Place, pod: &str, container: &str, line: &str) -> Result<String, String> {
+    let parameters = AttachParams::default().container(container).stderr(true);
+    let attached = place.pods().exec(pod, ["/bin/bash", "-c", line], &parameters).await;
     let mut attached = attached.map_err(|error| error.to_string())?;
     let (stdout, stderr, status) = (attached.stdout(), attached.stderr(), attached.take_status());
     // Both at once: a full buffer of one would stop the other.

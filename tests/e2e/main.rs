@@ -16,11 +16,12 @@
 //! | `TRIBUTARY_E2E_CUT`, `TRIBUTARY_E2E_HEAL` | for given contexts, shell commands that cut the clusters' nodes from each other, and undo it |
 //! | `TRIBUTARY_E2E_ON_NODE` | for given contexts, a shell command that runs the line of bash `$LINE` as root on node `$NODE` of the cluster of `$CONTEXT` |
 //!
-//! In `installed` and `unbroken`, agents run in pods, as helm installs them; elsewhere they are processes of this machine, which need
+//! In `installed`, `unbroken` and `chaos`, agents run in pods, as helm installs them; elsewhere they are processes of this machine, which need
 //! no more of it than to reach both API servers. Each test has a namespace of its own, which it deletes again.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod bursting;
+mod chaos;
 mod clusters;
 mod demo;
 mod exit_codes;

@@ -19,7 +19,7 @@ use tributary_tests::federation::SYSTEM;
 
 use crate::clusters::Cut;
 use crate::ground::{clusters, in_lead, real, skip, until_all_answer, until_up};
-use crate::release::{Installed, RELEASE, Releases, with_releases};
+use crate::release::{Installed, RELEASE, Releases, kill_leader, with_releases};
 
 /// Roots of two brokers, each with a burst of two, and how these reach the lead.
 const ROOTS: [(&str, &str); 2] = [("river", "NodePort"), ("canal", "Tunnel")];
@@ -79,12 +79,7 @@ async fn the_scenario(releases: &Releases<'_>) {
     let mut led = Vec::new();
     for (index, one) in releases.both.iter().enumerate() {
         led.push(one.holder().await.unwrap());
-        let (node, container) = container(&one.leader().await.unwrap());
-        let kill = format!(
-            "found=1; for one in /proc/[0-9]*; do if grep -qs {container} $one/cgroup; then \
-             kill -9 ${{one#/proc/}} && found=0; fi; done; exit $found"
-        );
-        if !clusters.on_node(index, &node, &kill).unwrap() {
+        if !kill_leader(one, index).await.unwrap() {
             skip("leaders that are killed: nobody says how to run something on a node");
             led.pop();
         }
@@ -299,14 +294,6 @@ async fn relayed(one: &Installed<'_>) -> Result<(u32, u32), String> {
 
 fn uids(pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().filter_map(ResourceExt::uid).collect()
-}
-
-/// The node of a pod, and the id of its one container there.
-fn container(pod: &Pod) -> (String, String) {
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).expect("it runs on a node");
-    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).expect("it runs");
-    let id = statuses[0].container_id.clone().expect("it has a container");
-    (node, id.rsplit('/').next().expect("RUNTIME://ID").to_owned())
 }
 
 /// A node that pods may be placed on, beside another one.
