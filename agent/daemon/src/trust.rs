@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -85,11 +85,11 @@ impl TrustPublisher {
             taken.retain(|name, _| connected.contains(name));
             let mut again = false;
             if let Some(offer) = &offer {
-                for name in &connected {
-                    if taken.get(name).is_some_and(|answered| answered.bundle == offer.bundle) {
-                        continue;
-                    }
-                    match self.tell(name, offer).await {
+                let has_answered = |name: &PeerName| taken.get(name).is_some_and(|one| one.bundle == offer.bundle);
+                // All at the same time: one that does not answer keeps nobody waiting.
+                let asked = connected.iter().filter(|name| !has_answered(name));
+                for (name, answer) in join_all(asked.map(async |name| (name, self.tell(name, offer).await))).await {
+                    match answer {
                         Some(answer) => {
                             let answered =
                                 Answered { bundle: offer.bundle.clone(), taken: answer == TrustAnswer::Taken };
