@@ -10,28 +10,48 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::to_bytes;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary::cluster::readiness::Readiness;
 use tributary::metrics::Metrics;
 
+use crate::asked::{Asked, late};
 use crate::places::Places;
 
 /// Connections at one time: a probe, a scraper, and few besides. Anybody who reaches the port may open some.
 const CONNECTIONS: usize = 256;
 /// Connections from one address.
 const SHARE: usize = 32;
-/// From the beginning of a connection, and from each answer, to the end of the head of the next question.
-const QUIET: Duration = Duration::from_secs(30);
 /// For questions in flight when the agent stops.
 const LAST: Duration = Duration::from_secs(2);
+
+/// What a client may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// From the beginning of a connection, and from each answer, to the end of the head of the next question.
+    quiet: Duration,
+    /// For a question and until it has taken the answer. Prometheus waits 10 s for it, if it is told nothing else.
+    whole: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { quiet: Duration::from_secs(30), whole: Duration::from_secs(30) }
+    }
+}
 
 #[derive(Clone)]
 struct Health {
@@ -75,8 +95,17 @@ async fn metrics_text(State(health): State<Health>) -> impl IntoResponse {
 
 /// Serves `router` on `listener` until `cancel`; requests in flight are answered, unless their clients are slow.
 pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
+    serve_within(listener, router, cancel, Limits::default()).await
+}
+
+async fn serve_within(
+    listener: TcpListener,
+    router: Router,
+    cancel: CancellationToken,
+    limits: Limits,
+) -> std::io::Result<()> {
     let mut connections = Places::new(CONNECTIONS, SHARE)
-        .accept(listener, &cancel, |stream| connection(stream, router.clone(), cancel.clone()))
+        .accept(listener, &cancel, |stream| connection(stream, router.clone(), cancel.clone(), limits))
         .await;
     let rest = async { while connections.join_next().await.is_some() {} };
     // Those that are left are dropped.
@@ -84,21 +113,54 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: Cancell
     Ok(())
 }
 
-async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken) {
+/// Answers what is asked on a connection, until its client is slow or gone.
+async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken, limits: Limits) {
+    let (asked, watched) = watch::channel(0);
+    let asked = Arc::new(asked);
+    let service = service_fn(|request| answer(router.clone(), request, Asked::tell(asked.clone())));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(QUIET)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut served = pin!(served);
+        .header_read_timeout(limits.quiet)
+        // Answers are written from where they are: of a copy, nobody knows whether it is sent.
+        .writev(true)
+        .serve_connection(TokioIo::new(stream), service);
+    let (mut served, mut late) = (pin!(served), pin!(late(watched, limits.quiet, limits.whole)));
     tokio::select! {
         _ = served.as_mut() => return,
+        () = late.as_mut() => return,
         () = cancel.cancelled() => served.as_mut().graceful_shutdown(),
     }
     let _ = served.await;
 }
 
+/// An answer, and that somebody waits until it is sent.
+struct Held {
+    text: Bytes,
+    _asked: Asked,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    asked: Asked,
+) -> Result<Response<Full<Bytes>>, axum::Error> {
+    let answered = TowerToHyperService::new(router).call(request).await.map_err(axum::Error::new)?;
+    let (head, body) = answered.into_parts();
+    let text = to_bytes(body, usize::MAX).await?;
+    Ok(Response::from_parts(head, Full::new(Bytes::from_owner(Held { text, _asked: asked }))))
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
+
     use super::*;
 
     #[tokio::test]
@@ -111,7 +173,6 @@ mod tests {
         let router = router(readiness.clone(), Arc::default());
         let server = tokio::spawn(serve(listener, router, cancel.clone()));
         let ask = |path: &'static str| async move {
-            use tokio::io::{AsyncReadExt, AsyncWriteExt};
             let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             stream.write_all(request.as_bytes()).await.unwrap();
@@ -132,7 +193,6 @@ mod tests {
     /// The dangers: anybody who reaches the port takes the agent's memory, or keeps it from ending.
     #[tokio::test]
     async fn a_client_has_its_share_and_a_slow_one_does_not_hold_up_the_end() {
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let cancel = CancellationToken::new();
@@ -148,7 +208,60 @@ mod tests {
         let _ = one_more.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
         assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0, "it has an answer");
         cancel.cancel();
-        let ended = tokio::time::timeout(QUIET / 2, server).await.expect("it waits for those that are slow");
+        let ended =
+            tokio::time::timeout(Limits::default().quiet / 2, server).await.expect("it waits for those that are slow");
         ended.unwrap().unwrap();
+    }
+
+    async fn connect(address: SocketAddr, from: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, from), 0).into()).unwrap();
+        socket.connect(address).await.unwrap()
+    }
+
+    /// The danger: some pods take all places, the kubelet is refused, and ends the agent.
+    #[tokio::test]
+    async fn all_places_are_taken_and_the_kubelet_is_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cancel) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let server = tokio::spawn(serve(listener, router(Readiness::default(), Arc::default()), cancel.clone()));
+        let mut open = Vec::new();
+        for from in 2..10 {
+            for _ in 0..SHARE {
+                let mut stream = connect(address, from).await;
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+                open.push(stream);
+            }
+        }
+        assert_eq!(open.len(), CONNECTIONS);
+        let mut kubelet = connect(address, 10).await;
+        kubelet.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let _ = kubelet.read_to_string(&mut answer).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+        cancel.cancel();
+        server.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_does_not_take_an_answer_is_disconnected() {
+        let far = Duration::from_secs(3600);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, cancel) = (listener.local_addr().unwrap(), CancellationToken::new());
+        // More than the buffers of two sockets hold.
+        let large = Router::new().route("/metrics", get(|| async { vec![b' '; 64 << 20] }));
+        let limits = Limits { quiet: far, whole: Duration::from_millis(50) };
+        let server = tokio::spawn(serve_within(listener, large, cancel.clone(), limits));
+        let mut stream = connect(address, 2).await;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let ended = async {
+            // It is said to who writes; who reads would take the answer.
+            while stream.write_all(b"G").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), ended).await.expect("it may take as long as it likes");
+        cancel.cancel();
+        server.await.unwrap().unwrap();
     }
 }

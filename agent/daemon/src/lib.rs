@@ -17,6 +17,7 @@
 //! | [`network`] | how peers and their lead brokers are reached |
 //! | [`traces`] | sends traces |
 //! | [`figures`] | what metrics show of the objects |
+//! | [`places`], [`asked`] | who may hold connections to a port, and how long a client may take |
 //! | [`health`], [`admin_http`], [`local_status`], [`queries`] | probes, metrics, the read-only admin API, peers' queries |
 //!
 //! # Shutdown, in this order
@@ -28,6 +29,7 @@
 
 pub(crate) mod admin_http;
 pub mod app;
+pub(crate) mod asked;
 pub mod assembly;
 pub mod cli;
 pub(crate) mod ends;

@@ -24,11 +24,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use tributary::webhook;
 
 use super::metrics::{Answered, WebhookMetrics};
+use crate::asked::Asked;
 
 /// Largest review: a list has 500 objects in one, as many as a page of `kubectl`, of 32 KiB each. The
 /// largest object that etcd holds has 1.5 MiB.
@@ -58,23 +59,6 @@ pub(super) struct Handler {
     /// Turns of small reviews, and of others.
     turns: [Arc<Semaphore>; 2],
     metrics: WebhookMetrics,
-}
-
-/// Somebody waits for an answer, until all of it is sent.
-pub(super) struct Asked(Arc<watch::Sender<usize>>);
-
-impl Asked {
-    /// Says so to whoever watches the connection.
-    pub(super) fn tell(watched: Arc<watch::Sender<usize>>) -> Self {
-        watched.send_modify(|asked| *asked += 1);
-        Self(watched)
-    }
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.0.send_modify(|asked| *asked -= 1);
-    }
 }
 
 /// An answer with what it keeps from others while it is in memory.
@@ -192,6 +176,7 @@ mod tests {
     use futures::future::join_all;
     use hyper::body::{Frame, SizeHint};
     use serde_json::{Value, json};
+    use tokio::sync::watch;
 
     use super::*;
 

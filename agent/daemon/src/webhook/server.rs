@@ -25,11 +25,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tributary::webhook::certificate;
 
-use super::handler::{Asked, Handler};
+use super::handler::Handler;
 use super::metrics::WebhookMetrics;
+use crate::asked::{Asked, late};
 use crate::places::Places;
 
-/// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::desk`].
+/// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::handler`].
 pub(super) const CONNECTIONS: usize = 160;
 /// Connections from one address: one pod cannot have all of them.
 const SHARE: usize = CONNECTIONS / 2;
@@ -159,7 +160,7 @@ async fn connection(
         // Answers are written from where they are: a copy would be memory that nobody counts.
         .writev(true)
         .serve_connection(TokioIo::new(stream), service);
-    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits)), false);
+    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits.first, limits.whole)), false);
     loop {
         tokio::select! {
             _ = served.as_mut() => return,
@@ -168,27 +169,6 @@ async fn connection(
                 stopping = true;
                 served.as_mut().graceful_shutdown();
             }
-        }
-    }
-}
-
-/// Returns once nobody has asked for too long, or a question was not answered, or its answer not taken.
-async fn late(mut asked: watch::Receiver<usize>, limits: Limits) {
-    if tokio::time::timeout(limits.first, asked.changed()).await.is_err() {
-        return;
-    }
-    loop {
-        let is_asked = *asked.borrow_and_update() > 0;
-        let changed = match is_asked {
-            true => match tokio::time::timeout(limits.whole, asked.changed()).await {
-                Ok(changed) => changed,
-                Err(_) => return,
-            },
-            false => asked.changed().await,
-        };
-        if changed.is_err() {
-            // The connection is over.
-            return;
         }
     }
 }
@@ -300,6 +280,16 @@ mod tests {
             }
         });
         drop((silent, idle));
+        server.stop().await;
+    }
+
+    #[tokio::test]
+    async fn all_places_are_taken_and_the_api_server_is_answered() {
+        let server = Server::start(LONG).await;
+        let others = [STRANGER, Ipv4Addr::new(127, 0, 0, 4)];
+        let silent = join_all(others.iter().flat_map(|from| (0..SHARE).map(|_| server.connect(*from)))).await;
+        assert_eq!(silent.len(), CONNECTIONS);
+        server.is_answered(API_SERVER).await;
         server.stop().await;
     }
 
