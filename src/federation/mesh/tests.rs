@@ -23,6 +23,7 @@ use crate::tunnel::TunnelPorts;
 
 mod bad_input;
 mod ends;
+mod links;
 mod moved;
 mod quic;
 mod raw;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tributary_contract::tunnel::{Inlets, Outlets};
 use tributary_contract::{PeerName, PeerSpec};
@@ -38,8 +38,11 @@ pub struct Control {
 /// The connections to carry by, numbered, one per peer.
 pub(crate) type TunnelLinks = BTreeMap<PeerName, (u64, Arc<dyn Link>)>;
 
-/// How long after a failed dial the next one waits.
+/// How long after a failed dial, or after a connection of [`SHORT`] life, the next one waits.
 const DIAL_AGAIN: Duration = Duration::from_secs(1);
+
+/// A connection that ends sooner was of no use: a peer that accepts it and closes it would be dialled without end.
+const SHORT: Duration = Duration::from_secs(5);
 
 /// Makes and takes the connections.
 pub(super) struct Links {
@@ -64,6 +67,8 @@ struct Kept {
     dialling: BTreeSet<PeerName>,
     /// Not to be dialled at this moment.
     resting: BTreeSet<PeerName>,
+    /// Since when the last connection of each peer is in use, or was.
+    since: BTreeMap<PeerName, Instant>,
     /// Made by a peer whose control connection we do not see yet.
     early: BTreeMap<PeerName, Arc<dyn Link>>,
 }
@@ -73,6 +78,22 @@ enum Done {
     Dialled(PeerName, ConnId, Option<Arc<dyn Link>>),
     Rested(PeerName),
     Closed(PeerName, u64),
+}
+
+impl Kept {
+    /// Whether the last connection of the peer was made a moment ago.
+    fn is_new(&self, peer: &PeerName) -> bool {
+        self.since.get(peer).is_some_and(|since| since.elapsed() < SHORT)
+    }
+}
+
+/// Does not dial a peer for a moment.
+fn rest(peer: PeerName, kept: &mut Kept, tasks: &mut JoinSet<Done>) {
+    kept.resting.insert(peer.clone());
+    tasks.spawn(async move {
+        sleep(DIAL_AGAIN).await;
+        Done::Rested(peer)
+    });
 }
 
 impl Links {
@@ -144,19 +165,16 @@ impl Links {
                         self.adopt(peer, link, kept, tasks);
                     }
                     Some(link) => link.close(CloseCode::Replaced, "the control connection ended"),
-                    None => {
-                        kept.resting.insert(peer.clone());
-                        tasks.spawn(async move {
-                            sleep(DIAL_AGAIN).await;
-                            Done::Rested(peer)
-                        });
-                    }
+                    None => rest(peer, kept, tasks),
                 }
             }
             Done::Rested(peer) => drop(kept.resting.remove(&peer)),
             Done::Closed(peer, number) => {
                 if self.links.borrow().get(&peer).is_some_and(|(current, _)| *current == number) {
                     self.close(&peer, kept, CloseCode::Done, "");
+                    if kept.is_new(&peer) {
+                        rest(peer, kept, tasks);
+                    }
                 }
             }
         }
@@ -166,7 +184,12 @@ impl Links {
     fn adopt(&mut self, peer: PeerName, link: Arc<dyn Link>, kept: &mut Kept, tasks: &mut JoinSet<Done>) {
         kept.number += 1;
         let number = kept.number;
-        tracing::info!(%peer, remote = link.remote(), "tunnels to the peer can be opened");
+        if kept.is_new(&peer) {
+            tracing::debug!(%peer, remote = link.remote(), "tunnels to the peer can be opened again");
+        } else {
+            tracing::info!(%peer, remote = link.remote(), "tunnels to the peer can be opened");
+        }
+        kept.since.insert(peer.clone(), Instant::now());
         let mut before = None;
         self.links.send_modify(|links| before = links.insert(peer.clone(), (number, link.clone())));
         if let Some((_, before)) = before {
