@@ -81,6 +81,11 @@ impl Material {
         values
     }
 
+    /// From when on it is valid. At once, if that cannot be read: it is looked at for that anyway.
+    pub fn valid_from(&self) -> Timestamp {
+        facts(&self.certificate).map_or(Timestamp::MIN, |facts| facts.not_before)
+    }
+
     /// When it is renewed: at two thirds of the certificate's life. At once, if that cannot be read.
     pub fn renew_at(&self) -> Timestamp {
         facts(&self.certificate).map_or(Timestamp::MIN, |facts| facts.renew_at)
@@ -96,7 +101,7 @@ pub fn renewed(
     names: &[String],
     now: Timestamp,
 ) -> Result<Option<Material>, CertificateError> {
-    let usable = |material: &&Material| facts(&material.bundle).is_some_and(|facts| now < facts.not_after);
+    let usable = |material: &&Material| facts(&material.bundle).is_some_and(|facts| facts.is_valid(now));
     let Some(current) = current.filter(usable) else {
         let (authority, key) = authority(now)?;
         return signed(authority, key, None, &[], names, now).map(Some);
@@ -104,7 +109,8 @@ pub fn renewed(
     let mut wanted = names.to_vec();
     wanted.sort();
     let leaf = facts(&current.certificate);
-    let for_these = leaf.as_ref().is_some_and(|leaf| leaf.names == wanted);
+    // One that is not valid yet was made while the clock was ahead: the same authority signs another one.
+    let for_these = leaf.as_ref().is_some_and(|leaf| leaf.names == wanted && leaf.not_before <= now);
     if for_these && leaf.is_some_and(|leaf| now < leaf.renew_at) {
         return Ok(None);
     }
@@ -183,10 +189,17 @@ pub fn ends(pem: &str) -> Option<Timestamp> {
 
 /// What matters of a certificate.
 struct Facts {
+    not_before: Timestamp,
     not_after: Timestamp,
     renew_at: Timestamp,
     /// Sorted.
     names: Vec<String>,
+}
+
+impl Facts {
+    fn is_valid(&self, now: Timestamp) -> bool {
+        (self.not_before..self.not_after).contains(&now)
+    }
 }
 
 /// Of the first certificate of a PEM text.
@@ -211,7 +224,7 @@ fn facts(pem: &str) -> Option<Facts> {
         })
         .collect();
     names.sort();
-    Some(Facts { not_after, renew_at, names })
+    Some(Facts { not_before, not_after, renew_at, names })
 }
 
 /// The certificates of a bundle, one by one.
@@ -224,6 +237,7 @@ fn split(bundle: &str) -> Vec<String> {
 mod tests {
     use std::sync::Arc;
 
+    use jiff::SignedDuration;
     use rustls::RootCertStore;
     use rustls::client::WebPkiServerVerifier;
     use rustls::client::danger::ServerCertVerifier;
@@ -293,6 +307,28 @@ mod tests {
         assert!(renewed(Some(&broken), &names(), start()).unwrap().is_some());
         let broken = Material { bundle: "none".to_owned(), ..made };
         assert!(renewed(Some(&broken), &names(), start()).unwrap().is_some());
+    }
+
+    /// A clock that was ahead is right again.
+    #[test]
+    fn what_is_not_valid_yet_is_made_anew() {
+        let ahead = after(start(), Duration::from_secs(9 * 3600));
+        let made = renewed(None, &names(), ahead).unwrap().unwrap();
+        assert!(!believed(&made.bundle, &made, start()));
+        let anew = renewed(Some(&made), &names(), start()).unwrap().expect("authority and certificate");
+        assert!(believed(&anew.bundle, &anew, start()) && anew.bundle != made.bundle);
+        // Only the certificate was made then; the next authority waits for its time.
+        let old = renewed(None, &names(), start()).unwrap().unwrap();
+        let (certificate, key) = authority(ahead).unwrap();
+        let next = Some((certificate.clone(), key));
+        let (own, own_key) = (old.bundle.clone(), old.authority_key.clone());
+        let made = signed(own, own_key, next, &[], &names(), ahead).unwrap();
+        let anew = renewed(Some(&made), &names(), start()).unwrap().expect("the certificate");
+        assert!(believed(&old.bundle, &anew, start()), "nobody has to learn another authority");
+        assert_eq!(anew.next.map(|(next, _)| next), Some(certificate));
+        // Clocks differ a little.
+        let slow = start() - SignedDuration::from_secs(200);
+        assert!(renewed(Some(&old), &names(), slow).unwrap().is_none());
     }
 
     /// Through 30 years: whoever knows the bundle from before a renewal believes what is used after it, and the other

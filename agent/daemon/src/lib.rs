@@ -9,6 +9,7 @@
 //! | [`federation_service`] | leads peers to the agent that leads, and knows where they reach it |
 //! | [`enrolment`] | lets clusters join that have a token |
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
+//! | [`wait`] | waits for the renewal of a certificate, by a clock that may be set |
 //! | [`webhook`] | converts MiniClusters for the API server, on every replica |
 //! | [`upstream`] | refuses to run beside the Flux Operator |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
@@ -51,6 +52,7 @@ pub mod traces;
 pub(crate) mod trust;
 pub(crate) mod unreadable;
 pub mod upstream;
+pub(crate) mod wait;
 pub mod webhook;
 
 use std::ffi::OsString;

@@ -19,13 +19,26 @@ use tributary::webhook::certificate::{BUNDLE, Material, renewed};
 use super::Webhook;
 use super::definition;
 use crate::identity::shape;
+use crate::wait;
 
 /// How soon a failure is looked at again.
 const RETRY: Duration = Duration::from_secs(10);
-/// Longest sleep: the monotonic clock stops while a machine sleeps, and certificates do not.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
-/// Shortest sleep.
-const SOON: Duration = Duration::from_millis(200);
+
+/// When to look again without a change.
+enum Again {
+    In(Duration),
+    /// A certificate that is valid from the first time on is renewed at the second one.
+    At(Timestamp, Timestamp),
+}
+
+/// Only a change is worth a look.
+const NEVER: Again = Again::At(Timestamp::MIN, Timestamp::MAX);
+
+impl Again {
+    fn of(material: &Material) -> Self {
+        Self::At(material.valid_from(), material.renew_at())
+    }
+}
 
 impl Webhook {
     /// Keeps Secret and definition until the term ends.
@@ -35,31 +48,37 @@ impl Webhook {
         let _secrets = self.secrets.subscribe(move |_| first.notify_one());
         let _definitions = self.definitions.subscribe(move |_| second.notify_one());
         while !stop.is_cancelled() {
-            let wait = tokio::select! {
+            let again = tokio::select! {
                 looked = self.look() => looked.unwrap_or_else(|error| {
                     let error = format!("{error:#}");
                     tracing::warn!(error, retry_in = ?RETRY, "v1alpha1 MiniClusters cannot be served as they should");
-                    RETRY
+                    Again::In(RETRY)
                 }),
                 () = stop.cancelled() => return,
             };
+            let wait = async {
+                match again {
+                    Again::In(time) => tokio::time::sleep(time).await,
+                    Again::At(valid_from, renew_at) => wait::for_renewal(renew_at, valid_from, &self.clock).await,
+                }
+            };
             tokio::select! {
                 () = changed.notified() => {}
-                () = tokio::time::sleep(wait) => {}
+                () = wait => {}
                 () = stop.cancelled() => return,
             }
         }
     }
 
-    /// One look at both; how long to sleep.
-    async fn look(&self) -> anyhow::Result<Duration> {
-        let (mut trust, mut wait) = (String::new(), LOOK_AGAIN);
+    /// One look at both.
+    async fn look(&self) -> anyhow::Result<Again> {
+        let (mut trust, mut again) = (String::new(), NEVER);
         if self.config.webhook.listen.is_some() {
-            let (secret, again) = self.secret().await?;
+            let secret;
+            (secret, again) = self.secret().await?;
             // Nobody is led to a webhook that has nothing to show.
             self.certificates.take(&secret)?;
             trust = text(&secret, BUNDLE).unwrap_or_default().to_owned();
-            wait = until(again, self.clock.wall()).min(LOOK_AGAIN);
         }
         let change = self.definitions.objects().iter().find_map(|one| one.change(&self.config, &trust));
         if let Some(change) = change {
@@ -71,18 +90,18 @@ impl Webhook {
             let strategy = change["spec"]["conversion"]["strategy"].as_str().unwrap_or_default();
             tracing::info!(strategy, "the definition of MiniClusters says who converts them");
         }
-        Ok(wait)
+        Ok(again)
     }
 
     /// The Secret as it should be, and when to look at it again.
-    async fn secret(&self) -> anyhow::Result<(Secret, Timestamp)> {
+    async fn secret(&self) -> anyhow::Result<(Secret, Again)> {
         let (namespace, name) = (&self.config.kubernetes.namespace, &self.config.webhook.secret);
         let read: Api<Secret> = Api::namespaced(self.clients.reader.clone(), namespace);
         let found = read.get_opt(name).await.with_context(|| format!("failed to read Secret {namespace}/{name}"))?;
         if !self.config.webhook.issue {
             let secret = found
                 .with_context(|| format!("Secret {namespace}/{name} is not there yet, and webhook.issue is off"))?;
-            return Ok((secret, Timestamp::MAX));
+            return Ok((secret, NEVER));
         }
         if found.as_ref().is_some_and(|secret| !shape::is_ours(secret)) {
             bail!("Secret {namespace}/{name} is somebody else's: delete it, or set webhook.issue = false to use it");
@@ -90,7 +109,7 @@ impl Webhook {
         let value = |key: &str| found.as_ref()?.data.as_ref()?.get(key).map(|value| value.0.as_slice());
         let current = Material::read(value);
         let Some(new) = renewed(current.as_ref(), &definition::names(&self.config), self.clock.wall())? else {
-            let again = current.map_or(Timestamp::MAX, |current| current.renew_at());
+            let again = current.map_or(NEVER, |current| Again::of(&current));
             return Ok((found.context("what is current is there")?, again));
         };
         let exists = found.is_some();
@@ -106,14 +125,10 @@ impl Webhook {
         };
         let secret = written.with_context(|| format!("failed to write Secret {namespace}/{name}"))?;
         tracing::info!(secret = secret.name_any(), "the webhook has a new certificate");
-        Ok((secret, new.renew_at()))
+        Ok((secret, Again::of(&new)))
     }
 }
 
 fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
     std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
-}
-
-fn until(at: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(SOON)
 }
