@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::sync::{Notify, watch};
 use tributary::api::{labels, names};
@@ -25,12 +26,10 @@ use tributary::federation::identity::{
 };
 
 use super::shape;
+use crate::wait;
 
 /// How soon a failure is looked at again.
 const RETRY: Duration = Duration::from_secs(10);
-
-/// Longest sleep: the monotonic clock stops while a machine sleeps, and certificates do not.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 
 pub(crate) struct SecretIdentity {
     secrets: Secrets,
@@ -42,7 +41,7 @@ pub(crate) struct SecretIdentity {
 struct Secrets {
     read: Api<Secret>,
     write: Api<Secret>,
-    clients: Clients,
+    reader: Client,
     namespace: String,
     name: String,
     cluster: String,
@@ -73,7 +72,7 @@ impl SecretIdentity {
         let secrets = Secrets {
             read: Api::namespaced(clients.reader.clone(), &namespace),
             write: Api::namespaced(clients.writer.clone(), &namespace),
-            clients: clients.clone(),
+            reader: clients.reader.clone(),
             namespace,
             name: name.to_owned(),
             trust_domain: config.federation.trust_domain.clone().unwrap_or_else(|| cluster.clone()),
@@ -104,7 +103,7 @@ impl SecretIdentity {
         let mut subscriptions = Vec::new();
         for name in [secrets.name.clone(), names::authority(&secrets.name)] {
             let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
-            let reader = secrets.clients.reader.clone();
+            let reader = secrets.reader.clone();
             let (cache, filling) = caches::in_namespace::<Secret, _>(reader, &secrets.namespace, &one, SystemRng);
             let changed = changed.clone();
             subscriptions.push(cache.subscribe(move |_| changed.notify_one()));
@@ -113,22 +112,29 @@ impl SecretIdentity {
         let follow = async {
             loop {
                 let agreed = known.borrow_and_update().clone();
-                let wait = match secrets.look(agreed.as_deref()).await {
-                    Ok(found) => {
-                        store.replace(found.identity);
-                        tell(&offers, found.offer);
-                        until(found.again, secrets.clock.wall()).min(LOOK_AGAIN)
+                let found = match secrets.look(agreed.as_deref()).await {
+                    Ok(Found { identity, offer, again }) => {
+                        let valid_from = identity.not_before();
+                        store.replace(identity);
+                        tell(&offers, offer);
+                        Some((again, valid_from))
                     }
                     Err(error) => {
                         let error = format!("{error:#}");
                         tracing::warn!(error, "failed to renew the identity; the one before stays in use");
-                        RETRY
+                        None
+                    }
+                };
+                let wait = async {
+                    match found {
+                        Some((again, valid_from)) => wait::for_renewal(again, valid_from, &secrets.clock).await,
+                        None => tokio::time::sleep(RETRY).await,
                     }
                 };
                 tokio::select! {
                     () = changed.notified() => {}
                     Ok(()) = known.changed() => {}
-                    () = tokio::time::sleep(wait) => {}
+                    () = wait => {}
                 }
             }
         };
@@ -307,6 +313,5 @@ fn next_look(authorities: &Authorities, identity: &Identity, validity: Duration)
     [Some(identity.renew_at()), forget, switch].into_iter().flatten().min().unwrap_or(Timestamp::MAX)
 }
 
-fn until(at: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(now)).unwrap_or_default().max(Duration::from_millis(200))
-}
+#[cfg(test)]
+mod tests;

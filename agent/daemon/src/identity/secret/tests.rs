@@ -1,0 +1,142 @@
+use std::collections::BTreeMap;
+use std::io;
+
+use axum::body::Body;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use bytes::Bytes;
+use futures::stream::pending;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tributary::clock::{Clock, Mono};
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Objects>>);
+
+#[derive(Default)]
+struct Objects {
+    /// By their names.
+    secrets: BTreeMap<String, Value>,
+    /// ClusterPeers.
+    peers: Vec<Value>,
+}
+
+type Answer = (StatusCode, Json<Value>);
+
+impl Server {
+    fn client(&self) -> Client {
+        let router = Router::new()
+            .route("/api/v1/namespaces/agents/secrets", get(list).post(write))
+            .route("/api/v1/namespaces/agents/secrets/{name}", get(read).put(write))
+            .route("/apis/tributary.dev/v1alpha1/namespaces/agents/clusterpeers", get(peers))
+            .with_state(self.clone());
+        Client::new(router, "agents")
+    }
+
+    fn take(&self, name: &str) -> Option<Value> {
+        self.0.lock().secrets.remove(name)
+    }
+
+    fn put(&self, secret: Value) {
+        let name = secret["metadata"]["name"].as_str().unwrap().to_owned();
+        self.0.lock().secrets.insert(name, secret);
+    }
+}
+
+/// Lists none, and says nothing to who watches.
+async fn list(RawQuery(query): RawQuery) -> Response {
+    if query.unwrap_or_default().contains("watch=true") {
+        return Body::from_stream(pending::<io::Result<Bytes>>()).into_response();
+    }
+    Json(json!({"kind": "SecretList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}))
+        .into_response()
+}
+
+async fn read(State(server): State<Server>, Path(name): Path<String>) -> Answer {
+    match server.0.lock().secrets.get(&name) {
+        Some(secret) => (StatusCode::OK, Json(secret.clone())),
+        None => {
+            let status = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+            (StatusCode::NOT_FOUND, Json(status))
+        }
+    }
+}
+
+async fn write(State(server): State<Server>, Json(secret): Json<Value>) -> Answer {
+    server.put(secret.clone());
+    (StatusCode::OK, Json(secret))
+}
+
+async fn peers(State(server): State<Server>) -> Answer {
+    let items = server.0.lock().peers.clone();
+    let kind = ("tributary.dev/v1alpha1", "ClusterPeerList");
+    (StatusCode::OK, Json(json!({"apiVersion": kind.0, "kind": kind.1, "metadata": {}, "items": items})))
+}
+
+/// Says what it is told.
+struct Told(Mutex<Timestamp>);
+
+impl Told {
+    fn hours(&self, hours: i64) {
+        *self.0.lock() = noon() + SignedDuration::from_hours(hours);
+    }
+}
+
+impl Clock for Told {
+    fn mono(&self) -> Mono {
+        Mono::ZERO
+    }
+
+    fn wall(&self) -> Timestamp {
+        *self.0.lock()
+    }
+}
+
+fn noon() -> Timestamp {
+    "2025-06-01T12:00:00Z".parse().unwrap()
+}
+
+/// An agent's Secrets, with certificates for a day, as an API server and a clock of the test have them.
+fn secrets() -> (Server, Arc<Told>, Secrets) {
+    let (server, clock) = (Server::default(), Arc::new(Told(Mutex::new(noon()))));
+    let client = server.client();
+    let api = || Api::namespaced(client.clone(), "agents");
+    let secrets = Secrets {
+        read: api(),
+        write: api(),
+        reader: client.clone(),
+        namespace: "agents".to_owned(),
+        name: "identity".to_owned(),
+        cluster: "east".to_owned(),
+        trust_domain: "east".to_owned(),
+        validity: 24 * HOUR,
+        clock: clock.clone(),
+    };
+    (server, clock, secrets)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_was_made_while_the_clock_was_ahead_is_made_anew_soon_after_it_is_right() {
+    let (server, clock, secrets) = secrets();
+    secrets.look(None).await.unwrap();
+    server.take("identity");
+    clock.hours(9);
+    let found = secrets.look(None).await.unwrap();
+    let store = IdentityStore::new(found.identity);
+    let (_known, known) = watch::channel(None);
+    let following = SecretIdentity { secrets, store: store.clone(), offers: watch::Sender::new(None) };
+    let following = tokio::spawn(following.follow(known));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(store.current().not_before() > noon(), "made ahead");
+    clock.hours(0);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert!(store.current().not_before() < noon());
+    following.abort();
+}
