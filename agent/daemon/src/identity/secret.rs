@@ -4,6 +4,7 @@
 //! Only one Secret of each name is watched, and a change is answered by reading it: an idle agent asks for nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -48,6 +49,8 @@ struct Secrets {
     trust_domain: String,
     validity: Duration,
     clock: SharedClock,
+    /// The Secret of the authority is missing, and that was said.
+    missing: AtomicBool,
 }
 
 /// What was found or made.
@@ -79,6 +82,7 @@ impl SecretIdentity {
             cluster,
             validity: config.federation.validity,
             clock,
+            missing: AtomicBool::new(false),
         };
         let found = secrets.look(None).await?;
         let offers = watch::Sender::new(found.offer.map(Arc::new));
@@ -174,11 +178,20 @@ impl Secrets {
             None => {
                 if let Some(identity) = current.take_if(|identity| now < identity.renew_at()) {
                     let again = identity.renew_at();
+                    if let Some(warning) = self.is_missing(again) {
+                        tracing::warn!("{warning}");
+                    }
                     return Ok(Found { identity, offer: None, again });
                 }
                 self.found(secret.is_some(), now).await?
             }
         };
+        if self.missing.swap(false, Ordering::Relaxed) {
+            tracing::info!(
+                secret = names::authority(&self.name),
+                "the Secret of the cluster's authority is there again"
+            );
+        }
         let bundle = authorities.trust_bundle();
         let own = PeerName::from(self.cluster.as_str());
         let offer = succession::offer(&own, &bundle, &authorities.active).context("failed to sign the trust bundle")?;
@@ -222,6 +235,17 @@ impl Secrets {
             "the cluster's authority is being replaced"
         );
         Ok(Some(authorities))
+    }
+
+    /// What to say of the Secret of our authority, which is missing; `None`: that was said already.
+    fn is_missing(&self, renew_at: Timestamp) -> Option<String> {
+        let (namespace, name) = (&self.namespace, names::authority(&self.name));
+        (!self.missing.swap(true, Ordering::Relaxed)).then(|| {
+            format!(
+                "Secret {namespace}/{name}, the cluster's authority, is missing: put the Secret back before {renew_at}, or \
+                 every peer has to be linked again"
+            )
+        })
     }
 
     /// Makes our authority. `again`: there was one before, and peers know that one.

@@ -48,6 +48,10 @@ impl Server {
         let name = secret["metadata"]["name"].as_str().unwrap().to_owned();
         self.0.lock().secrets.insert(name, secret);
     }
+
+    fn bundle(&self) -> String {
+        self.0.lock().secrets["identity"]["data"]["ca.crt"].to_string()
+    }
 }
 
 /// Lists none, and says nothing to who watches.
@@ -118,6 +122,7 @@ fn secrets() -> (Server, Arc<Told>, Secrets) {
         trust_domain: "east".to_owned(),
         validity: 24 * HOUR,
         clock: clock.clone(),
+        missing: AtomicBool::new(false),
     };
     (server, clock, secrets)
 }
@@ -139,4 +144,29 @@ async fn a_certificate_that_was_made_while_the_clock_was_ahead_is_made_anew_soon
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert!(store.current().not_before() < noon());
     following.abort();
+}
+
+#[tokio::test]
+async fn an_authority_that_is_missing_is_said_once_until_it_is_there_again() {
+    let (server, clock, secrets) = secrets();
+    let found = secrets.look(None).await.unwrap();
+    let renew_at = found.identity.renew_at();
+    let authority = server.take("identity-ca").unwrap();
+    let expected = "Secret agents/identity-ca, the cluster's authority, is missing: put the Secret back before \
+                    2025-06-02T04:00:00Z, or every peer has to be linked again";
+    assert_eq!(secrets.is_missing(renew_at).as_deref(), Some(expected));
+    assert_eq!(secrets.is_missing(renew_at), None);
+    server.put(authority.clone());
+    secrets.look(None).await.unwrap();
+    server.take("identity-ca");
+    let found = secrets.look(None).await.unwrap();
+    assert_eq!((found.again, secrets.is_missing(renew_at)), (renew_at, None), "that look has said it");
+    server.put(authority);
+    secrets.look(None).await.unwrap();
+    let before = server.bundle();
+    server.take("identity-ca");
+    clock.hours(17);
+    secrets.look(None).await.unwrap();
+    assert_ne!(server.bundle(), before, "it was made anew");
+    assert!(secrets.is_missing(renew_at).is_some(), "if it is missing again");
 }
