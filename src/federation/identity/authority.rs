@@ -30,6 +30,7 @@ pub const BACKDATED: Duration = Duration::from_secs(300);
 /// An authority of a federation: signs the identities of its clusters. Its Debug shows no key.
 pub struct Authority {
     trust_domain: String,
+    not_before: Timestamp,
     not_after: Timestamp,
     fingerprint: String,
     certificate: String,
@@ -96,7 +97,9 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?;
         let fingerprint = fingerprint(certificate.der());
-        Ok(Self { trust_domain: name.to_owned(), not_after, fingerprint, certificate: certificate.pem(), key })
+        let not_before = now.checked_sub(BACKDATED).map_err(|_| IssueError::Time(now))?;
+        let (trust_domain, certificate) = (name.to_owned(), certificate.pem());
+        Ok(Self { trust_domain, not_before, not_after, fingerprint, certificate, key })
     }
 
     /// The authority in `dir` (`ca.crt`, `ca.key`), as [`Authority::write`] left it.
@@ -132,13 +135,18 @@ impl Authority {
         if !der_contains(&der, &key) {
             return Err(unusable(key_place, "it is not the key of the certificate beside it"));
         }
-        let (not_after, fingerprint) = (facts.not_after, facts.fingerprint);
-        Ok(Self { trust_domain, not_after, fingerprint, certificate: certificate.to_owned(), key })
+        let (not_before, not_after, fingerprint) = (facts.not_before, facts.not_after, facts.fingerprint);
+        Ok(Self { trust_domain, not_before, not_after, fingerprint, certificate: certificate.to_owned(), key })
     }
 
     /// The federation it signs for.
     pub fn trust_domain(&self) -> &str {
         &self.trust_domain
+    }
+
+    /// Its start of validity.
+    pub fn not_before(&self) -> Timestamp {
+        self.not_before
     }
 
     /// Its end of validity.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::authority::BACKDATED;
 use super::certificate::{Facts, SanError};
 use super::spiffe::{SpiffeError, SpiffeId, check_cluster};
-use super::trust::{TrustBundle, TrustBundleError, Usage, provider};
+use super::trust::{TrustBundle, TrustBundleError, Unverified, Usage, provider};
 use super::{CERTIFICATE, PRIVATE_KEY, TRUST_BUNDLE};
 
 /// A validated identity. Its Debug shows no key.
@@ -98,6 +98,21 @@ pub enum IdentityError {
         place: Place,
         /// Start of validity.
         not_before: Timestamp,
+        /// Our clock.
+        now: Timestamp,
+    },
+    /// The authority that signed it is not valid now.
+    #[error(
+        "failed to use {place}: the authority that signed it is valid from {not_before} to {not_after} only, and our clock \
+         says {now}; check this node's clock, else issue both anew"
+    )]
+    AuthorityNotValid {
+        /// Where.
+        place: Place,
+        /// Start of the authority's validity.
+        not_before: Timestamp,
+        /// Its end.
+        not_after: Timestamp,
         /// Our clock.
         now: Timestamp,
     },
@@ -227,7 +242,14 @@ impl Identity {
         for usage in [Usage::Server, Usage::Client] {
             trust.verify(usage, &certified.cert[0], &certified.cert[1..], now).map_err(|error| {
                 let (place, trust_bundle) = (certificate_place.clone(), trust_place.clone());
-                IdentityError::NotTrusted { place, trust_bundle, problem: error.to_string() }
+                match error {
+                    Unverified::Authority { not_before, not_after } => {
+                        IdentityError::AuthorityNotValid { place, not_before, not_after, now }
+                    }
+                    Unverified::Chain(problem) => {
+                        IdentityError::NotTrusted { place, trust_bundle, problem: problem.to_string() }
+                    }
+                }
             })?;
         }
         Ok(Self { id, facts, certified: Arc::new(certified), trust })
@@ -391,6 +413,20 @@ mod tests {
         assert!(expired.contains("expired at 2025-06-01T13:00:00Z, and it is 2025-06-01T14:00:00Z"), "{expired}");
         let early = load(&material, now() - HOUR).unwrap_err().to_string();
         assert!(early.contains("valid from 2025-06-01T11:55:00Z") && early.contains("clock"), "{early}");
+    }
+
+    #[test]
+    fn an_authority_that_is_not_valid_yet_is_named() {
+        let ahead = now() + HOUR * 9;
+        let issued = Authority::create("river", ahead).unwrap().issue("east", now(), HOUR).unwrap();
+        let material = Material {
+            certificate: Some(issued.certificate().into()),
+            key: Some(Zeroizing::new(issued.expose_key().into())),
+            trust_bundle: Some(issued.trust_bundle().into()),
+        };
+        let error = load(&material, now()).unwrap_err().to_string();
+        assert!(error.contains("the authority that signed it is valid from 2025-06-01T20:55:00Z"), "{error}");
+        assert!(!error.contains("one issuance"), "they come from one: {error}");
     }
 
     #[test]

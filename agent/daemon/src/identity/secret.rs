@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use tokio::sync::{Notify, watch};
+use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
 use tributary::clock::{SharedClock, SystemRng};
 use tributary::cluster::caches::{self, Selection};
@@ -192,6 +193,11 @@ impl Secrets {
                 "the Secret of the cluster's authority is there again"
             );
         }
+        let authorities = if now < authorities.active.not_before() {
+            self.instead_of_early(authorities, now).await?
+        } else {
+            authorities
+        };
         let bundle = authorities.trust_bundle();
         let own = PeerName::from(self.cluster.as_str());
         let offer = succession::offer(&own, &bundle, &authorities.active).context("failed to sign the trust bundle")?;
@@ -266,6 +272,35 @@ impl Secrets {
         } else {
             tracing::info!(domain, fingerprint, "the cluster is its own authority now");
         }
+        Ok(authorities)
+    }
+
+    /// Our authority anew, as it was made while the clock was ahead, and nobody takes what it signs. Only if there are no
+    /// peers, which would know the one before.
+    async fn instead_of_early(&self, early: Authorities, now: Timestamp) -> anyhow::Result<Authorities> {
+        let (namespace, name) = (&self.namespace, names::authority(&self.name));
+        let not_before = early.active.not_before();
+        let peers: Api<ClusterPeer> = Api::namespaced(self.reader.clone(), namespace);
+        let peers = peers.list(&ListParams::default().limit(1)).await.context("failed to list ClusterPeers")?;
+        let secret = self.get(&name).await?.filter(|secret| shape::is_ours(secret) && peers.items.is_empty());
+        let Some(mut secret) = secret else {
+            bail!(
+                "the authority in Secret {namespace}/{name} is valid from {not_before}, and our clock says {now}: check this \
+                 node's clock. If the clock was ahead when the authority was made, wait until {not_before}, or delete the \
+                 Secrets {} and {name} and link all peers again",
+                self.name
+            );
+        };
+        let authority = Authority::create(&self.trust_domain, now).context("failed to make the cluster's authority")?;
+        let authorities = Authorities::new(authority);
+        shape::put_authorities(&mut secret, &authorities);
+        self.replace(&name, &secret).await?;
+        let fingerprint = authorities.active.fingerprint();
+        tracing::warn!(
+            %not_before,
+            fingerprint,
+            "the cluster's authority was made while the clock was ahead, and no peer knows it: it is made anew"
+        );
         Ok(authorities)
     }
 

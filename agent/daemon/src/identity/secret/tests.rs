@@ -170,3 +170,27 @@ async fn an_authority_that_is_missing_is_said_once_until_it_is_there_again() {
     assert_ne!(server.bundle(), before, "it was made anew");
     assert!(secrets.is_missing(renew_at).is_some(), "if it is missing again");
 }
+
+#[tokio::test]
+async fn an_authority_that_was_made_while_the_clock_was_ahead_is_made_anew_unless_peers_know_it() {
+    let (server, clock, secrets) = secrets();
+    clock.hours(9);
+    secrets.look(None).await.unwrap();
+    let early = server.bundle();
+    clock.hours(0);
+    server.0.lock().peers.push(json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "ClusterPeer",
+        "metadata": {"name": "west"}, "spec": {}}));
+    let error = format!("{:#}", secrets.look(None).await.err().expect("its peers know it"));
+    assert!(
+        error.contains("wait until 2025-06-01T20:55:00Z, or delete the Secrets identity and identity-ca"),
+        "{error}"
+    );
+    assert_eq!(server.bundle(), early);
+    server.0.lock().peers.clear();
+    let found = secrets.look(None).await.unwrap();
+    assert_ne!(server.bundle(), early);
+    assert!(found.identity.not_before() < noon() && found.offer.is_some());
+    let made = server.bundle();
+    secrets.look(None).await.unwrap();
+    assert_eq!(server.bundle(), made, "once");
+}
