@@ -115,7 +115,7 @@ impl Local {
             name: object.name_any(),
             size: count(object.spec.size()),
             ready: count(status.ready.unwrap_or(0)),
-            phase: status.phase.map_or_else(|| "Pending".to_owned(), |phase| format!("{phase:?}")),
+            phase: status.phase.map_or_else(|| "Pending".to_owned(), |phase| phase.to_string()),
             message: said.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
             hosted_for: owner.map(|owner| owner.spec.peer.clone()),
             bursts: u32::try_from(object.spec.flux.bursting.clusters.len()).unwrap_or(u32::MAX),
@@ -144,7 +144,7 @@ fn left_alone(object: &MiniCluster) -> MiniClusterRow {
         ready: count(status.ready.unwrap_or(0)),
         phase: LEFT_ALONE.to_owned(),
         message: Some(match status.phase {
-            Some(phase) => format!("left to {manager} (managedBy), which says {phase:?}"),
+            Some(phase) => format!("left to {manager} (managedBy), which says {phase}"),
             None => format!("left to {manager} (managedBy), which has said nothing"),
         }),
         created: created(object),
@@ -165,7 +165,7 @@ fn burst(object: &Burst, root: Option<&MiniCluster>) -> BurstRow {
         root: object.spec.root.clone(),
         peer: status.peer,
         whole: object.spec.whole,
-        phase: if short { condition::RESTART_REQUIRED.to_owned() } else { format!("{:?}", status.phase) },
+        phase: if short { condition::RESTART_REQUIRED.to_owned() } else { status.phase.to_string() },
         size: root.map_or(object.spec.size, |root| object.wanted(root)),
         ready_brokers: status.ready_brokers,
         lead: object.spec.lead.clone(),
@@ -193,7 +193,7 @@ fn hosted(object: &HostedBurst) -> HostedRow {
         name: object.spec.slot.clone(),
         peer: object.spec.peer.clone(),
         root: object.spec.root.name.clone(),
-        phase: format!("{:?}", status.phase),
+        phase: status.phase.to_string(),
         size: object.spec.size,
         ready_brokers: status.ready_brokers,
         message: Some(status.message).filter(|message| !message.is_empty()),
@@ -230,4 +230,25 @@ fn created(object: &impl Resource) -> Option<jiff::Timestamp> {
 
 fn count(number: i32) -> u32 {
     u32::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_phase_of_a_newer_version_is_shown_by_its_word() {
+        let phase = json!({"phase": "Thawing"});
+        let mut object = HostedBurst::new("lake", Default::default());
+        object.status = serde_json::from_value(phase.clone()).unwrap();
+        assert_eq!(hosted(&object).phase, "Thawing");
+        let mut object = Burst::new("lake", Default::default());
+        object.status = serde_json::from_value(phase.clone()).unwrap();
+        assert_eq!(burst(&object, None).phase, "Thawing");
+        let mut object = MiniCluster::new("lake", Default::default());
+        object.status = serde_json::from_value(phase).unwrap();
+        assert!(left_alone(&object).message.unwrap().ends_with("says Thawing"));
+    }
 }

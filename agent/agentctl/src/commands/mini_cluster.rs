@@ -175,7 +175,7 @@ fn row(object: &MiniCluster) -> Row {
     Row {
         namespace: object.namespace().unwrap_or_default(),
         name: object.name_any(),
-        phase: format!("{:?}", status.phase.unwrap_or(Phase::Pending)),
+        phase: status.phase.unwrap_or(Phase::Pending).to_string(),
         size: object.spec.size(),
         ready: status.ready.unwrap_or(0),
         bursts: status.bursts.iter().map(burst).collect(),

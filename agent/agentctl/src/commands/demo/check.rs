@@ -66,13 +66,13 @@ async fn judge(
         name: slot.clone(),
         size: burst.spec.size,
         peer: status.peer.clone(),
-        phase: format!("{:?}", status.phase),
+        phase: status.phase.to_string(),
         ready_brokers: status.ready_brokers,
         rank_map_digest: burst.spec.rank_map_digest.clone(),
         ..BurstReport::default()
     };
     expect(problems, status.phase == BurstPhase::Ready, || {
-        format!("{slot}: it is {:?}. {}", status.phase, status.message).trim_end().to_owned()
+        format!("{slot}: it is {}. {}", status.phase, status.message).trim_end().to_owned()
     });
     let Some(peer) = status.peer.as_deref().and_then(|peer| clusters.named(peer)) else {
         problems.push(format!("{slot}: it is on no peer of the demo"));

@@ -95,7 +95,7 @@ fn root_runs(view: &View<'_>) -> Verdict {
     if plan::is_over(root) {
         let phase = root.status.as_ref().and_then(|status| status.phase);
         let phase = match phase.filter(|_| !root.spec.suspend && root.metadata.deletion_timestamp.is_none()) {
-            Some(phase) => format!("{phase:?}"),
+            Some(phase) => phase.to_string(),
             None if root.spec.suspend => "suspended".to_owned(),
             None => "being deleted".to_owned(),
         };
@@ -414,5 +414,5 @@ fn ready(view: &View<'_>) -> Verdict {
         },
         _ => there,
     };
-    Verdict::unmet(format!("{:?}", status.phase), cause, hint)
+    Verdict::unmet(status.phase.to_string(), cause, hint)
 }

@@ -240,11 +240,11 @@ fn managed(found: &Found) -> Verdict {
     let status = status(found);
     match status.phase {
         Some(phase @ (Phase::Running | Phase::Succeeded)) => {
-            Verdict::Done(format!("it is left to {manager} (spec.managedBy), which says {phase:?}"))
+            Verdict::Done(format!("it is left to {manager} (spec.managedBy), which says {phase}"))
         }
         phase => {
             let (namespace, name) = key(found);
-            let says = phase.map_or_else(|| "has said nothing".to_owned(), |phase| format!("says {phase:?}"));
+            let says = phase.map_or_else(|| "has said nothing".to_owned(), |phase| format!("says {phase}"));
             let cause = format!(
                 "it is left to {manager} (spec.managedBy), which {says}; the agent here makes no brokers of it"
             );
