@@ -4,7 +4,7 @@
 //! it is started). It is static and small, because it travels in a ConfigMap, and uses nothing of the image but `getent`.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -52,7 +52,15 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
                     let to = to.clone();
                     Box::pin(async { spawn_blocking(move || resolve(&to)).await.map_err(io::Error::other)? })
                 });
-                let burst = burst::Burst::new(resolve, key, hold, host, Budget::new(burst::MEMORY));
+                let lead = options.get("--lead")?.to_owned();
+                let tell: burst::Tell = Box::new(move |error| {
+                    // It is the log of the pod.
+                    let _ = writeln!(
+                        io::stderr(),
+                        "The end of the tunnel finds no other end at {lead}: {error}. It tries again."
+                    );
+                });
+                let burst = burst::Burst::new((resolve, tell), key, hold, host, Budget::new(burst::MEMORY));
                 burst.map_err(|error| error.to_string())?.serve(listener).await;
             }
             "lead" => {
@@ -86,7 +94,8 @@ fn resolve(to: &str) -> io::Result<Vec<SocketAddr>> {
     }
     let not_found = || io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     let (host, port) = to.rsplit_once(':').ok_or_else(not_found)?;
-    let asked = Command::new("getent").args(["ahosts", host]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    let asked = Command::new("getent").args(["ahosts", host]).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let asked = asked.map_err(|error| io::Error::new(error.kind(), format!("failed to run getent: {error}")))?;
     let text = String::from_utf8_lossy(&asked.stdout);
     let port = port.parse().map_err(|_| not_found())?;
     // A line for each kind of socket.

@@ -1,5 +1,6 @@
 //! The burst's end: connections of the brokers in its pod become connections to the lead's end, over whichever agents relay.
 
+use std::collections::BTreeSet;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
@@ -45,12 +46,17 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)
 /// Finds the address of the lead Service, and does so anew each time.
 pub type Resolve = Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>> + Send + Sync>;
 
+/// Says why the lead's end was not found: each kind of error once.
+pub type Tell = Box<dyn Fn(&io::Error) + Send + Sync>;
+
 /// The burst's end. Cloning shares it.
 #[derive(Clone)]
 pub struct Burst(Arc<Shared>);
 
 struct Shared {
     resolve: Resolve,
+    tell: Tell,
+    told: Mutex<BTreeSet<io::ErrorKind>>,
     known: Mutex<Option<SocketAddr>>,
     key: Key,
     hold: Duration,
@@ -79,9 +85,16 @@ impl Burst {
     ///
     /// # Errors
     /// The system gives no random bytes.
-    pub fn new(resolve: Resolve, key: Key, hold: Duration, host: String, budget: Budget) -> io::Result<Self> {
+    pub fn new(
+        (resolve, tell): (Resolve, Tell),
+        key: Key,
+        hold: Duration,
+        host: String,
+        budget: Budget,
+    ) -> io::Result<Self> {
         let process = u64::from_be_bytes(random()?);
-        Ok(Self(Arc::new(Shared { resolve, known: Mutex::default(), key, hold, host, budget, process })))
+        let (told, known) = (Mutex::default(), Mutex::default());
+        Ok(Self(Arc::new(Shared { resolve, tell, told, known, key, hold, host, budget, process })))
     }
 
     /// Serves the brokers that come to `listener`, as long as it is polled.
@@ -150,6 +163,14 @@ impl Burst {
 
     /// Who is at the other side of the lead Service now.
     async fn find(&self) -> io::Result<Found> {
+        self.look().await.inspect_err(|error| {
+            if self.0.told.lock().insert(error.kind()) {
+                (self.0.tell)(error);
+            }
+        })
+    }
+
+    async fn look(&self) -> io::Result<Found> {
         let mut tcp = self.dial().await?;
         sockets::hop(&tcp);
         let ours: Nonce = random()?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -93,7 +94,7 @@ impl World {
             // As a Service of two families, behind one of which nobody is.
             Box::pin(async move { Ok(vec![([127, 0, 0, 1], 1).into(), agent]) })
         });
-        let burst = burst::Burst::new(resolve, key, hold, "lake-0".into(), budget.clone()).unwrap();
+        let burst = burst::Burst::new((resolve, Box::new(|_| {})), key, hold, "lake-0".into(), budget.clone()).unwrap();
         (at, tokio::spawn(burst.serve(listener)))
     }
 
@@ -387,4 +388,24 @@ fn only_a_certificate_has_a_key_and_it_is_not_shown() {
         assert!(Key::of_certificate(text, PURPOSE).is_err(), "{text}");
     }
     assert_eq!(format!("{:?}", key('s')), "Key");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_kind_of_error_of_finding_the_lead_is_told_once() {
+    let (at, listener) = listener().await;
+    let (tries, told) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (counted, heard) = (tries.clone(), told.clone());
+    let resolve: burst::Resolve = Box::new(move || {
+        let try_ = counted.fetch_add(1, Ordering::Relaxed);
+        let kind = if try_ < 3 { io::ErrorKind::NotFound } else { io::ErrorKind::PermissionDenied };
+        Box::pin(async move { Err(kind.into()) })
+    });
+    let tell: burst::Tell = Box::new(move |error| heard.lock().push(error.kind()));
+    let budget = Budget::new(burst::MEMORY);
+    let burst = burst::Burst::new((resolve, tell), key('k'), HOLD, "lake-0".into(), budget).unwrap();
+    tokio::spawn(burst.serve(listener));
+    let _broker = TcpStream::connect(at).await.unwrap();
+    sleep(Duration::from_secs(20)).await;
+    assert!(tries.load(Ordering::Relaxed) > 5);
+    assert_eq!(*told.lock(), [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied]);
 }

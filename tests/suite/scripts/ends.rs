@@ -95,6 +95,22 @@ fn where_the_program_does_not_run_the_broker_connects_as_ever() {
 }
 
 #[test]
+fn an_image_without_getent_starts_no_end_and_says_so() {
+    let pod = burst(0);
+    for tool in
+        ["bash", "cat", "chmod", "cp", "env", "grep", "id", "ln", "mkdir", "mv", "rm", "sed", "sleep", "touch", "true"]
+    {
+        let found = ["/usr/bin", "/bin"].map(|folder| std::path::Path::new(folder).join(tool));
+        let found = found.into_iter().find(|path| path.exists()).unwrap();
+        std::os::unix::fs::symlink(found, pod.path("bin").join(tool)).unwrap();
+    }
+    let pod = pod.without_the_machine();
+    let (toml, calls) = read(&pod);
+    assert!(toml.contains(LEAD) && !toml.contains(HERE) && calls.is_empty(), "{calls:?} {toml}");
+    assert!(pod.read("output").contains("has no getent"), "{}", pod.read("output"));
+}
+
+#[test]
 fn a_program_that_ends_is_started_again_and_the_next_broker_finds_it() {
     let pod = burst(0);
     let mut running = pod.start("wait-0.sh");

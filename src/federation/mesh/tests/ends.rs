@@ -30,7 +30,8 @@ async fn with_ends(pair: &mut Pair, hold: Duration) -> (SocketAddr, TcpListener)
     });
     let listener = TcpListener::bind((HERE, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
-    let burst = burst::Burst::new(resolve, key, hold, "lake-0".into(), Budget::new(BUDGET)).unwrap();
+    let burst =
+        burst::Burst::new((resolve, Box::new(|_| {})), key, hold, "lake-0".into(), Budget::new(BUDGET)).unwrap();
     tokio::spawn(burst.serve(listener));
     (at, broker)
 }
