@@ -14,7 +14,7 @@ pub(super) fn online_statement(simulated: bool, phase: BurstPhase, ready: u32, s
     match phase {
         _ if simulated => Statement::unknown(BROKERS_ONLINE, "NotCheckable", NOT_CHECKABLE),
         BurstPhase::Ready if ready >= size => Statement::holds(BROKERS_ONLINE, "Joined", message),
-        phase => Statement::fails(BROKERS_ONLINE, format!("{phase:?}"), message),
+        phase => Statement::fails(BROKERS_ONLINE, phase.to_string(), message),
     }
 }
 
@@ -28,4 +28,15 @@ pub(super) fn preflight_statement(findings: &[PreflightFinding]) -> Option<State
         Outcome::Unknown => None,
     };
     Some(Statement { type_: PREFLIGHT, status, reason: said.reason, message: said.message })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_of_a_newer_version_is_a_reason_by_its_word() {
+        let thawing = serde_json::from_value(serde_json::json!("Thawing")).unwrap();
+        assert_eq!(online_statement(false, thawing, 0, 1).reason, "Thawing");
+    }
 }

@@ -391,7 +391,7 @@ pub(super) fn with_conditions(
     let ready = match status.phase {
         BurstPhase::Ready if status.simulated => Statement::holds(READY, "Simulated", NOT_CHECKABLE),
         BurstPhase::Ready => Statement::holds(READY, "Joined", status.message.clone()),
-        phase => Statement::fails(READY, format!("{phase:?}"), status.message.clone()),
+        phase => Statement::fails(READY, phase.to_string(), status.message.clone()),
     };
     let admitted = match unwanted(view, hosted) {
         None => Statement::holds(ADMITTED, "Admitted", "the import policy allows it"),

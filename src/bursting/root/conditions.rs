@@ -61,7 +61,7 @@ pub(super) fn conclude(
         BurstPhase::Ready => Statement::holds(READY, "Joined", "every wanted broker is online"),
         // It has done what it was there for.
         BurstPhase::Finished => Statement::fails(READY, "Finished", message),
-        phase => Statement::fails(READY, format!("{phase:?}"), message),
+        phase => Statement::fails(READY, phase.to_string(), message),
     };
     let delivered = delivered(status, old, view, notes);
     let (phase, ready_brokers, size) = (status.phase, status.ready_brokers, view.burst.spec.size);
