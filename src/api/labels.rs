@@ -78,6 +78,8 @@ pub const TRACEPARENT: &str = "tributary.dev/traceparent";
 /// Annotation of the leader's Lease: the last renewal of the leader before, until this one has dated every loss of
 /// contact since then (RFC 3339).
 pub const TERM_BEFORE: &str = "tributary.dev/term-before";
+/// Annotation of the leader's Lease: the namespaces whose objects it works on, separated by commas, or `*`.
+pub const WATCHED_NAMESPACES: &str = "tributary.dev/watched-namespaces";
 /// Label: the MiniCluster an object was made for.
 pub const MINICLUSTER: &str = "tributary.dev/minicluster";
 /// Label: the UID of that MiniCluster, on what no MiniCluster can own.

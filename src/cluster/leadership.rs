@@ -13,7 +13,7 @@ use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tributary_api::labels::TERM_BEFORE;
+use tributary_api::labels::{TERM_BEFORE, WATCHED_NAMESPACES};
 use tributary_clock::{Rng, SharedClock};
 
 use super::client::{Clients, WRITE_LIMIT};
@@ -52,6 +52,8 @@ pub struct Candidacy {
     pub lease: String,
     /// Our name in it, unique per process: see [`holder`].
     pub holder: String,
+    /// The namespaces whose objects we work on; none: those of the whole cluster. The Lease says so while we hold it.
+    pub watches: Vec<String>,
 }
 
 /// A holder's name that no other process has: where it runs, and 64 random bits.
@@ -146,7 +148,9 @@ impl Elector {
                 Ok(lease.map_or(Answer::Absent, |lease| Answer::Lease(Box::new(lease))))
             }
             Call::Claim(lease) => {
-                let ours = claimed(*lease, &self.candidacy.holder, TIMING.lease, self.clock.wall());
+                let mut ours = claimed(*lease, &self.candidacy.holder, TIMING.lease, self.clock.wall());
+                let annotations = ours.metadata.annotations.get_or_insert_default();
+                annotations.insert(WATCHED_NAMESPACES.to_owned(), in_words(&self.candidacy.watches));
                 match self.leases.replace(&self.candidacy.lease, &PostParams::default(), &ours).await {
                     Ok(lease) => Ok(Answer::Lease(Box::new(lease))),
                     // Another candidate was faster: that is what elections are for.
@@ -281,36 +285,46 @@ pub struct ForeignHolder {
     pub namespace: String,
     /// `spec.holderIdentity`.
     pub holder: String,
+    /// The namespaces whose objects it works on, if it is an agent that says so; none: those of the whole cluster.
+    pub watches: Option<Vec<String>>,
 }
 
-/// Whether another operator holds the Lease `name` (in `namespace`, or anywhere): renewed, and not expired by the wall
-/// clock `now`. We never write it, so its holder's clock is good enough.
+/// Namespaces, as the annotation has them.
+fn in_words(watches: &[String]) -> String {
+    if watches.is_empty() { "*".to_owned() } else { watches.join(",") }
+}
+
+/// Who holds a Lease `name` of others: renewed, and expired by no more than `clocks` may differ, by the wall clock `now`. We
+/// never write it.
 ///
 /// # Errors
 /// What the API server says.
-pub async fn foreign_lease_held(
+pub async fn lease_holders(
     reader: &Client,
-    namespace: Option<&str>,
     name: &str,
     now: Timestamp,
-) -> Result<Option<ForeignHolder>, RequestError> {
-    let leases: Api<Lease> = match namespace {
-        Some(namespace) => Api::namespaced(reader.clone(), namespace),
-        None => Api::all(reader.clone()),
-    };
+    clocks: Duration,
+) -> Result<Vec<ForeignHolder>, RequestError> {
+    let leases: Api<Lease> = Api::all(reader.clone());
     let found = leases
         .list(&ListParams::default().fields(&format!("metadata.name={name}")))
         .await
         .map_err(|error| RequestError::new("look for", format!("Lease {name}"), error))?;
-    Ok(found.items.iter().find_map(|lease| holder_at(lease, now)))
+    Ok(found.items.iter().filter_map(|lease| holder_at(lease, now, clocks)).collect())
 }
 
-fn holder_at(lease: &Lease, now: Timestamp) -> Option<ForeignHolder> {
+fn holder_at(lease: &Lease, now: Timestamp, clocks: Duration) -> Option<ForeignHolder> {
     let spec = lease.spec.as_ref()?;
     let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
     let lasts = jiff::SignedDuration::from_secs(spec.lease_duration_seconds?.into());
-    let ends = spec.renew_time.as_ref()?.0.checked_add(lasts).ok()?;
-    (now < ends).then(|| ForeignHolder { namespace: lease.metadata.namespace.clone().unwrap_or_default(), holder })
+    let ends = spec.renew_time.as_ref()?.0.checked_add(lasts).ok()?.checked_add(clocks).ok()?;
+    let watches =
+        lease.metadata.annotations.as_ref().and_then(|all| all.get(WATCHED_NAMESPACES)).map(|all| match &**all {
+            "*" => Vec::new(),
+            some => some.split(',').map(str::to_owned).collect(),
+        });
+    let namespace = lease.metadata.namespace.clone().unwrap_or_default();
+    (now < ends).then_some(ForeignHolder { namespace, holder, watches })
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use tributary_sandbox::Component;
 use tributary_tests::agent::{AGENT_USER, Agent, Setup};
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::eventually::eventually;
-use tributary_tests::federation::{Federation, SYSTEM, apply_peer, cluster_peer, tail};
+use tributary_tests::federation::{Federation, SYSTEM, apply_peer, cluster_peer, make_namespace, tail};
 use tributary_tests::scenario::{Place, bursting};
 
 use crate::certificates;
-use crate::shared::{alone, places};
+use crate::shared::{alone, places, together};
 
 const ROOT: &str = "steady";
 const SLOT: &str = "steady-burst-0";
@@ -32,6 +32,33 @@ pub(crate) fn second_replica(federation: &Federation, kubeconfig: &Path) -> Agen
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, text.replace(&agent.listen.to_string(), &first.listen.to_string())).unwrap();
     agent
+}
+
+/// The danger: agents of two releases end each other's bursts, of whose peers they have never heard.
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_another_release_do_not_start_beside_these() {
+    let federation = together().await;
+    make_namespace(&federation.client(0).await, "rival").await.unwrap();
+    let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
+    for (watched, told) in
+        [("", "work on all namespaces already"), ("watch_namespaces = [\"rival\"]\n", "work on rival already")]
+    {
+        let directory = federation.directory().join("rival");
+        let setup = Setup { cluster: "rival", kubeconfig: &kubeconfig, identity: None, extra: "" };
+        let agent = Agent::new(&directory, &setup).unwrap();
+        let config = directory.join("agent.toml");
+        let text = std::fs::read_to_string(&config).unwrap();
+        let own = format!("[kubernetes]\nnamespace = \"rival\"\n{watched}");
+        std::fs::write(&config, text.replace("[kubernetes]\n", &own)).unwrap();
+        agent.start(&federation.group).unwrap();
+        let expected = format!("{told} (Lease {SYSTEM}/tributary-agent");
+        eventually("it does not start", async || {
+            let log = agent.log_text();
+            if log.contains(&expected) { Ok(()) } else { Err(tail(&log)) }
+        })
+        .await;
+        eventually("it ends", async || agent.ended().map(drop).ok_or("it runs")).await;
+    }
 }
 
 /// Waits until an agent has come to lead so many times.

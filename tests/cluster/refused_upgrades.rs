@@ -1,7 +1,10 @@
 //! What helm refuses, since it would break what runs: tried on what `chart` has installed.
 
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
 use tributary::api::labels;
@@ -53,12 +56,50 @@ pub(crate) async fn nobody_is_left_without_conversion(sandbox: &Sandbox, client:
     }
 }
 
+/// The danger: the agents of each release end the bursts of the other one.
+pub(crate) async fn two_releases_share_no_namespace(sandbox: &Sandbox, client: &Client) {
+    let leases = Api::<Lease>::namespaced(client.clone(), "tributary-system");
+    #[allow(clippy::disallowed_methods, reason = "helm asks this machine's clock")]
+    let spec = LeaseSpec {
+        holder_identity: Some("tributary-0".to_owned()),
+        renew_time: Some(MicroTime(Timestamp::now())),
+        ..LeaseSpec::default()
+    };
+    let annotations = Some([(labels::WATCHED_NAMESPACES.to_owned(), "*".to_owned())].into());
+    let metadata = ObjectMeta { name: Some("tributary-agent".to_owned()), annotations, ..ObjectMeta::default() };
+    leases.delete("tributary-agent", &DeleteParams::default()).await.ok();
+    leases.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await.unwrap();
+    let install = |set: &str| {
+        let kinds = "crds.enabled=false,webhook.enabled=false";
+        helm(
+            sandbox,
+            &format!(
+                "install second charts/tributary --kube-context west --namespace second --create-namespace --dry-run=server \
+                 --set cluster.name=second,{kinds}{set}"
+            ),
+        )
+    };
+    let (goes, told) = install("");
+    assert!(!goes && told.contains("agents of a release in namespace tributary-system run already"), "{told}");
+    let (goes, told) = install(",watchNamespaces={second}");
+    assert!(goes, "agents refuse what helm cannot see: {told}");
+    leases.delete("tributary-agent", &DeleteParams::default()).await.unwrap();
+    let (goes, told) = install("");
+    assert!(goes, "nobody is there any more: {told}");
+}
+
 /// Whether helm would upgrade a release so, and what it says.
 fn upgrade(sandbox: &Sandbox, context: &str, release: &str, set: &str) -> (bool, String) {
-    let words = format!(
-        "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
-         --dry-run=server --set {set}"
-    );
+    helm(
+        sandbox,
+        &format!(
+            "upgrade {release} charts/tributary --kube-context {context} --namespace tributary-system --reuse-values \
+             --dry-run=server --set {set}"
+        ),
+    )
+}
+
+fn helm(sandbox: &Sandbox, words: &str) -> (bool, String) {
     let arguments: Vec<&str> = words.split_whitespace().collect();
     let output = chart::helm(&repository(), Some(&sandbox.kubeconfig()), &arguments).unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -44,7 +44,7 @@ use tributary::telemetry::Traces;
 use tributary_agent::app::LEASE;
 use tributary_agent::assembly::{Assembly, Surroundings};
 use tributary_agent::network::Network;
-use tributary_agent::upstream;
+use tributary_agent::rivals;
 use tributary_cluster::testing::ApiServer;
 
 use crate::queue::{Queue, Ways};
@@ -433,7 +433,7 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
     }
     let looks = async {
-        upstream::check(&clients.reader, clock.wall()).await?;
+        rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await?;
         anyhow::Ok(cluster_uid(&clients.reader).await?)
     };
     let uid = tokio::select! {
@@ -462,7 +462,8 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
     connections.life.outlets.lock().unwrap().replace(leader.outlets());
     let filling = tokio::spawn(future::join_all(filling));
     let namespace = config.kubernetes.namespace.clone();
-    let candidacy = Candidacy { namespace, lease: LEASE.to_owned(), holder: instance };
+    let watches = config.kubernetes.watch_namespaces.clone();
+    let candidacy = Candidacy { namespace, lease: LEASE.to_owned(), holder: instance, watches };
     let resigned = CancellationToken::new();
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
     let elector = tokio::spawn(elector.run(resigned.clone()));

@@ -21,7 +21,7 @@ use tributary::reconcile::watches::Watches;
 use crate::admin_http::Admin;
 use crate::assembly::{Assembly, Surroundings};
 use crate::network::Internet;
-use crate::{health, traces, upstream};
+use crate::{health, rivals, traces};
 
 /// Name of the agents' Lease.
 pub const LEASE: &str = "tributary-agent";
@@ -47,7 +47,7 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
         found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
         () = stop.cancelled() => return Ok(()),
     }
-    upstream::check(&clients.reader, clock.wall()).await?;
+    rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await?;
     let uid = cluster_uid(&clients.reader).await?;
 
     let (traces, sending) = traces::start(&config, &metrics, closed.clone())?;
@@ -76,6 +76,7 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
         namespace: config.kubernetes.namespace.clone(),
         lease: LEASE.to_owned(),
         holder: holder(&instance(&config), &mut SystemRng),
+        watches: config.kubernetes.watch_namespaces.clone(),
     };
     let resigned = CancellationToken::new();
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());

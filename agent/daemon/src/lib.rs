@@ -11,7 +11,7 @@
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`wait`] | waits for the renewal of a certificate, by a clock that may be set |
 //! | [`webhook`] | converts MiniClusters for the API server, on every replica |
-//! | [`upstream`] | refuses to run beside the Flux Operator |
+//! | [`rivals`] | refuses to run beside the Flux Operator, or agents that work on the same namespaces |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
 //! | [`memory`] | how much of its container's memory tunnels may take |
 //! | [`ends`] | the program that holds connections through the tunnel beside brokers |
@@ -48,10 +48,10 @@ pub(crate) mod places;
 pub(crate) mod queries;
 pub(crate) mod queue_ports;
 pub(crate) mod quota_gate;
+pub mod rivals;
 pub mod traces;
 pub(crate) mod trust;
 pub(crate) mod unreadable;
-pub mod upstream;
 pub(crate) mod wait;
 pub mod webhook;
 

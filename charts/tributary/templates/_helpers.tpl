@@ -116,6 +116,17 @@ upgrade by helm itself can look. */}}
 {{- fail (printf "release %s has agents in namespace %s: both releases would have one Lease and one identity; choose another namespace" $other $.Release.Namespace) -}}
 {{- end -}}
 {{- end -}}
+{{- /* Who makes no ClusterRole may not be allowed to look at all namespaces: there the agents themselves refuse. */ -}}
+{{- if and .Values.rbac.create (not .Values.watchNamespaces) -}}
+{{- range (lookup "coordination.k8s.io/v1" "Lease" "" "").items -}}
+{{- if and (eq .metadata.name "tributary-agent") (ne .metadata.namespace $.Release.Namespace) .spec.holderIdentity -}}
+{{- $age := sub (now | unixEpoch | int64) (toDate "2006-01-02T15:04:05Z07:00" .spec.renewTime | unixEpoch | int64) -}}
+{{- if lt $age 60 -}}
+{{- fail (printf "agents of a release in namespace %s run already, and each release would end the bursts of the other: use that release, or give each its own namespaces (watchNamespaces)" .metadata.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $before := lookup "v1" "ConfigMap" .Release.Namespace (include "tributary.fullname" .) -}}
 {{- if and $before .Values.watchNamespaces (not (include "tributary.webhook" .)) (contains "[webhook]" (index $before.data "tributary.toml" | default "")) -}}
 {{- $kind := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "miniclusters.flux-framework.org" -}}
@@ -131,6 +142,9 @@ upgrade by helm itself can look. */}}
 {{- $name := include "tributary.fullname" . -}}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
 {{- fail (printf "%s is no name for a Service: lower-case letters, digits and dashes that begin with a letter; choose another release name, or set fullnameOverride" $name) -}}
+{{- end -}}
+{{- if eq $name "tributary-cluster" -}}
+{{- fail "tributary-cluster is the name of the ConfigMap in which agents describe their cluster: choose another release name, or set fullnameOverride" -}}
 {{- end -}}
 {{- if not (or .Values.serviceAccount.create .Values.serviceAccount.name) -}}
 {{- fail "serviceAccount.name is required with serviceAccount.create=false: without it the rights would be those of account default, which every other pod of the namespace has, too" -}}

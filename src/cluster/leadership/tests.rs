@@ -90,7 +90,8 @@ fn agent(server: &Server, holder: &str, clock: &SharedClock) -> Agent {
         namespaces: std::sync::Arc::default(),
         host: "".into(),
     };
-    let candidacy = Candidacy { namespace: "n".into(), lease: "tributary".into(), holder: holder.into() };
+    let candidacy =
+        Candidacy { namespace: "n".into(), lease: "tributary".into(), holder: holder.into(), watches: Vec::new() };
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
     let stop = CancellationToken::new();
     Agent { fence, task: tokio::spawn(elector.run(stop.clone())), stop }
@@ -189,11 +190,13 @@ fn a_foreign_lease_is_held_until_it_expires() {
     };
     let held =
         lease(json!({"holderIdentity": "op", "renewTime": "1970-01-01T00:00:10.000000Z", "leaseDurationSeconds": 15}));
-    let found = Some(ForeignHolder { namespace: "operator-system".into(), holder: "op".into() });
-    assert_eq!(holder_at(&held, at(24)), found);
-    assert_eq!(holder_at(&held, at(25)), None);
-    assert_eq!(holder_at(&lease(json!({"holderIdentity": ""})), at(0)), None);
-    assert_eq!(holder_at(&lease(json!({"holderIdentity": "op"})), at(0)), None);
+    let found = Some(ForeignHolder { namespace: "operator-system".into(), holder: "op".into(), watches: None });
+    assert_eq!(holder_at(&held, at(24), Duration::ZERO), found);
+    assert_eq!(holder_at(&held, at(25), Duration::ZERO), None);
+    assert!(holder_at(&held, at(54), Duration::from_secs(30)).is_some(), "clocks differ");
+    assert_eq!(holder_at(&held, at(55), Duration::from_secs(30)), None);
+    assert_eq!(holder_at(&lease(json!({"holderIdentity": ""})), at(0), Duration::ZERO), None);
+    assert_eq!(holder_at(&lease(json!({"holderIdentity": "op"})), at(0), Duration::ZERO), None);
 }
 
 #[test]

@@ -41,7 +41,7 @@ async fn agents_elect_a_leader_over_it_who_writes_through_the_gate() {
         let (state, fence) = Fence::closed(clock.clone());
         let clients = Clients::over(&server, fence.clone(), &RequestMetrics::default(), &clock);
         let (namespace, lease) = ("n".to_owned(), "agent".to_owned());
-        let candidacy = Candidacy { namespace, lease, holder: holder.to_owned() };
+        let candidacy = Candidacy { namespace, lease, holder: holder.to_owned(), watches: Vec::new() };
         let stop = CancellationToken::new();
         let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
         tokio::spawn(elector.run(stop.clone()));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
@@ -18,7 +19,7 @@ use tributary::api::labels::upstream;
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
 use tributary::cluster::error::chain;
-use tributary::cluster::leadership::foreign_lease_held;
+use tributary::cluster::leadership::lease_holders;
 
 use super::rights::{self, Right, Scope};
 use super::{Found, Seen};
@@ -152,8 +153,8 @@ async fn definitions(client: &Client) -> Seen<Vec<CustomResourceDefinition>> {
 
 /// No agent starts beside it.
 async fn operator(client: &Client, now: Timestamp) -> Seen<Option<String>> {
-    let held = foreign_lease_held(client, None, upstream::LEASE, now).await.map_err(|error| chain(&error))?;
-    Ok(held.map(|held| format!("{}/{}", held.namespace, held.holder)))
+    let held = lease_holders(client, upstream::LEASE, now, Duration::ZERO).await.map_err(|error| chain(&error))?;
+    Ok(held.first().map(|held| format!("{}/{}", held.namespace, held.holder)))
 }
 
 async fn federation(target: &Target) -> Seen<FederationStatus> {
