@@ -1,16 +1,19 @@
 //! The clients to one API server: one that reads, one that writes while this agent leads.
 
+use std::env;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use http::{HeaderValue, header};
+use http::{HeaderValue, Uri, header};
 use http_body_util::BodyExt;
 use hyper_rustls::HttpsConnector;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt, DynBody};
@@ -76,8 +79,8 @@ pub enum ConnectError {
     Nowhere(#[source] Box<InferConfigError>),
     /// The kubeconfig or the environment names a proxy.
     #[error(
-        "failed to reach the API server through the proxy {0}: remove proxy-url from the kubeconfig, and HTTPS_PROXY from \
-             the environment"
+        "failed to reach the API server through the proxy {0}: name the API server in NO_PROXY, or remove HTTPS_PROXY from \
+             the environment, and proxy-url from the kubeconfig"
     )]
     Proxy(String),
     /// The client's certificates or its credentials are unusable.
@@ -233,7 +236,39 @@ async fn load(options: &ConnectOptions) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
+/// Takes a proxy away that only the environment asks for, and that is not for this API server: one of this machine, or one that
+/// `NO_PROXY` names. kubectl does the same, and kube reads `HTTPS_PROXY` alone.
+pub fn heed_no_proxy(config: &mut Config) {
+    let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
+    let asked = set("HTTPS_PROXY").or_else(|| set("https_proxy"));
+    let asked: Option<Uri> = asked.and_then(|proxy| proxy.parse().ok());
+    let except = set("NO_PROXY").or_else(|| set("no_proxy")).unwrap_or_default();
+    if config.proxy_url == asked && is_excepted(&config.cluster_url, &except) {
+        config.proxy_url = None;
+    }
+}
+
+/// Whether this server is reached without a proxy, though there is one.
+fn is_excepted(server: &Uri, except: &str) -> bool {
+    let host = server.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    // What kubectl knows, and the matcher does not: all, a name with its port, and a domain with a star.
+    let names = except.split(',').map(|name| {
+        let name = name.trim().trim_start_matches('*');
+        let port = name.rsplit_once(':').filter(|(host, port)| !host.contains(':') && port.parse::<u16>().is_ok());
+        port.map_or(name, |(host, _)| host)
+    });
+    let (names, all) = (names.collect::<Vec<_>>().join(","), except.split(',').any(|name| name.trim() == "*"));
+    is_here || all || Matcher::builder().all("http://proxy.invalid").no(names).build().intercept(server).is_none()
+}
+
 async fn found(options: &ConnectOptions) -> Result<Config, ConnectError> {
+    let mut config = unchecked(options).await?;
+    heed_no_proxy(&mut config);
+    Ok(config)
+}
+
+async fn unchecked(options: &ConnectOptions) -> Result<Config, ConnectError> {
     let chosen = KubeConfigOptions { context: options.context.clone(), ..KubeConfigOptions::default() };
     let in_context = |source| ConnectError::Context { context: options.context.clone(), source: Box::new(source) };
     if let Some(path) = &options.kubeconfig {
@@ -259,6 +294,29 @@ mod tests {
         "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
         "contexts": [{"name": "east", "context": {"cluster": "c", "user": "u", "namespace": "tributary-system"}}]}"#;
+
+    /// A company's machine: the proxy of the environment is not for servers that it names, nor for those of the machine itself.
+    #[test]
+    fn a_proxy_is_not_for_every_server() {
+        let except = ".corp.example, 10.0.0.0/8,api.lab,one.lab:6443,172.16.0.1:6443,*.star.example";
+        for (server, expected) in [
+            ("https://127.0.0.1:6443", true),
+            ("https://[::1]:6443", true),
+            ("https://localhost:6443", true),
+            ("https://k8s.corp.example:6443", true),
+            ("https://10.9.8.7", true),
+            ("https://api.lab:8443", true),
+            ("https://one.lab:6443", true),
+            ("https://172.16.0.1:6443", true),
+            ("https://a.star.example", true),
+            ("https://192.0.2.1:6443", false),
+            ("https://k8s.other.example", false),
+        ] {
+            assert_eq!(is_excepted(&server.parse().unwrap(), except), expected, "{server}");
+        }
+        assert!(is_excepted(&"https://192.0.2.1:6443".parse().unwrap(), "*"));
+        assert!(!is_excepted(&"https://k8s.other.example".parse().unwrap(), ""));
+    }
 
     fn written(text: &str, name: &str) -> PathBuf {
         let path = std::env::temp_dir().join(format!("tributary-client-{}-{name}", std::process::id()));

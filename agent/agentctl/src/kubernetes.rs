@@ -3,6 +3,7 @@
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use tributary::api::minicluster::MiniCluster;
+use tributary::cluster::client::heed_no_proxy;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
@@ -21,11 +22,13 @@ pub(crate) async fn config(target: &Target) -> Result<Config> {
         }
         None => Config::from_kubeconfig(&options).await,
     };
-    loaded.map_err(|error| {
+    let mut config = loaded.map_err(|error| {
         Failure::new("failed to use the kubeconfig")
             .because(error)
             .hint("name one with --kubeconfig FILE or $KUBECONFIG, and a context with --context NAME")
-    })
+    })?;
+    heed_no_proxy(&mut config);
+    Ok(config)
 }
 
 /// The MiniCluster that a user names.

@@ -66,7 +66,7 @@ impl Access {
     ///
     /// # Errors
     /// The kubeconfig cannot be read.
-    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
+    pub async fn config(&self) -> anyhow::Result<Config> {
         config(&self.kubeconfig, Some(&self.context)).await
     }
 
@@ -83,9 +83,13 @@ pub(crate) async fn config(kubeconfig: &Path, context: Option<&str>) -> anyhow::
     let read = Kubeconfig::read_from(kubeconfig)
         .with_context(|| format!("failed to read kubeconfig {}", kubeconfig.display()))?;
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(read, &options)
-        .await
-        .with_context(|| format!("failed to use kubeconfig {}", kubeconfig.display()))
+    let config = Config::from_custom_kubeconfig(read, &options).await;
+    let mut config = config.with_context(|| format!("failed to use kubeconfig {}", kubeconfig.display()))?;
+    // kube takes HTTPS_PROXY for every server.
+    if config.cluster_url.host() == Some("127.0.0.1") {
+        config.proxy_url = None;
+    }
+    Ok(config)
 }
 
 fn default_files() -> anyhow::Result<Vec<PathBuf>> {

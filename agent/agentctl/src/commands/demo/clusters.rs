@@ -6,6 +6,7 @@ use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
+use tributary::cluster::client::heed_no_proxy;
 use tributary_sandbox::{Access, Binaries, ClusterOptions, Options, Provider, Report, Sandbox};
 
 use super::progress::Progress;
@@ -113,7 +114,9 @@ async fn open(name: String, access: Access, agent_access: Access) -> Result<Demo
         Failure::new(format!("failed to reach the cluster {name} ({context})"))
             .hint(format!("`kubectl --context {context} get namespace kube-system` asks it the same"))
     };
-    let client = access.client().await.map_err(|error| failed().because(error))?;
+    let mut config = access.config().await.map_err(|error| failed().because(error))?;
+    heed_no_proxy(&mut config);
+    let client = Client::try_from(config).map_err(|error| failed().because(error))?;
     let system = Api::<Namespace>::all(client.clone()).get("kube-system").await;
     let uid = system.map_err(|error| failed().because(error))?.uid().unwrap_or_default();
     Ok(DemoCluster { name, access, agent_access, uid, client })
