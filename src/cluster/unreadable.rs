@@ -93,8 +93,10 @@ impl<K: Watched> Controller for UnreadableObjects<K> {
 
     fn step(&self, _: &ObjectKey, object: &Unreadable) -> Option<Vec<Condition>> {
         let sentence = object.sentence();
-        let said = conditions::find(&object.conditions, self.condition)
-            .is_some_and(|one| (one.reason.as_str(), &one.message) == (reason::UNREADABLE, &sentence));
+        let said = conditions::find(&object.conditions, self.condition).is_some_and(|one| {
+            let of_it = one.observed_generation == object.generation;
+            of_it && (one.reason.as_str(), &one.message) == (reason::UNREADABLE, &sentence)
+        });
         let statement = Statement::fails(self.condition, reason::UNREADABLE, sentence);
         let now = self.clock.wall();
         (!said).then(|| conditions::merged(&object.conditions, [statement], object.generation, now))

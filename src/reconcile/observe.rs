@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use tributary_api::labels::reason;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{Mono, Now, SystemRng};
 use tributary_cluster::ObjectKey;
@@ -79,7 +78,10 @@ impl MiniClusterController {
             self.memory().forget(key);
             return Ok(nothing());
         };
-        if known.mini_cluster.metadata.deletion_timestamp.is_some() {
+        // What the cache shows of one that cannot be read is what it was before: a status that follows from that is the status
+        // of another generation. Why it cannot be read is said elsewhere.
+        let is_unreadable = self.caches.mini_clusters.unreadable_of(key).is_some();
+        if is_unreadable || known.mini_cluster.metadata.deletion_timestamp.is_some() {
             return Ok(nothing());
         }
         if let Some(outcome) = self.distrusted(&known, key).await? {
@@ -96,11 +98,7 @@ impl MiniClusterController {
             let refused = remembered.stands(&known, now.mono);
             (known, settling, awaits_exit, refused, remembered.releasing)
         };
-        let context = match self.caches.mini_clusters.unreadable_of(key) {
-            // What the cache shows is what it was before.
-            Some(unreadable) => Err((reason::UNREADABLE, unreadable.sentence())),
-            None => known.context(&self.settings).map_err(|sentence| (RANK_MAP_UNREADABLE, sentence)),
-        };
+        let context = known.context(&self.settings).map_err(|sentence| (RANK_MAP_UNREADABLE, sentence));
         let rendering = context.as_ref().map_err(Clone::clone).map(|context| self.render(&object, context, now.mono));
         let frozen = match &rendering {
             Ok(rendering) if !awaits_exit && !settling && needs_frozen(&known, rendering) => {

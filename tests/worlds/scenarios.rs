@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -152,6 +152,29 @@ fn what_cannot_be_read_is_said_and_stays() {
                 == 2
         };
         world.until("it is said", Duration::from_secs(5), told).await?;
+        // Who waits for this generation hears of it, though nothing else is new to say.
+        spoil(&world, json!("three"));
+        let of_newest = |world: &World| {
+            let object = world.clusters[0].server.stored::<MiniCluster>(USERS, "lake").unwrap();
+            let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let newest = &object["metadata"]["generation"];
+            conditions.iter().any(|one| one["reason"] == "Unreadable" && &one["observedGeneration"] == newest)
+        };
+        world.until("it is said of the newest", Duration::from_secs(5), of_newest).await?;
+        // Pods come and go meanwhile: nobody writes a status of what it was before.
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = seen.clone();
+        world.clusters[0].server.on_request(move |info| {
+            let of_lake = info.resource == "miniclusters" && info.path.contains("/lake");
+            counted.fetch_add(u64::from(of_lake && info.verb == "patch"), Ordering::Relaxed);
+            None
+        });
+        let pods: Vec<_> = world.clusters[0].pods().iter().map(ResourceExt::name_any).collect();
+        for pod in pods {
+            drop(world.clusters[0].server.delete::<Pod>(USERS, &pod, &DeleteParams::default()));
+        }
+        world.run(Duration::from_secs(60)).await?;
+        assert_eq!((seen.load(Ordering::Relaxed), of_newest(&world)), (0, true));
         // Longer than every lease. Then an agent that has never read them.
         for _ in 0..2 {
             world.apply(0, "pond", 1, json!([{"size": 1, "peer": "west"}]), "NodePort");
