@@ -106,6 +106,8 @@ pub(crate) fn arguments(component: Component, directory: &Path, ports: &Ports, n
         Component::ApiServer => vec![
             flag("etcd-servers", &local(ports.etcd)),
             flag("bind-address", "127.0.0.1"),
+            // Else it looks for an address of this machine, and does not start where there is no network.
+            flag("advertise-address", "127.0.0.1"),
             flag("secure-port", &ports.api_server.to_string()),
             // Nothing here could route to the `kubernetes` Service.
             flag("endpoint-reconciler-type", "none"),

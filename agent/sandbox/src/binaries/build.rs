@@ -169,7 +169,7 @@ fn go() -> anyhow::Result<String> {
         Ok(output) => {
             Err(anyhow!("{}", String::from_utf8_lossy(&output.stderr).trim()).context("go is there but does not work"))
         }
-        Err(error) => Err(anyhow!(error).context("to build them, install Go 1.21 or later (https://go.dev/dl)")),
+        Err(error) => Err(anyhow!(error).context("to build them, install Go 1.26 or later (https://go.dev/dl)")),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Takes a demo out of clusters that stay.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
@@ -13,7 +15,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::Group;
 
 use super::clusters::{Clusters, DemoCluster};
-use super::ground::{self, MARK, marked};
+use super::ground::{self, marked};
 use super::progress::Progress;
 use super::root::{NAME, NAMESPACE};
 use crate::connect::LEASE;
@@ -26,7 +28,7 @@ const POLL: Duration = Duration::from_millis(500);
 /// Deletes the root, waits until no peer hosts anything for it, and removes what else the demo made. Ends the agents.
 pub(super) async fn clean_up(
     clusters: &Clusters,
-    agents: Group,
+    agents: Option<Group>,
     agent_namespace: &str,
     progress: &Progress,
 ) -> Result<()> {
@@ -43,9 +45,12 @@ pub(super) async fn clean_up(
     step.say("removing ClusterPeers, agents and namespaces");
     try_join_all(clusters.all.iter().map(|cluster| delete_peers(cluster, agent_namespace))).await.map_err(failed)?;
     // Agents hand back their Leases; they must be gone before their namespace is. The wait blocks this thread.
+    let had_agents = agents.is_some();
     tokio::task::block_in_place(|| drop(agents));
     let restored = clusters.all.iter().map(|cluster| async {
-        delete_lease(&cluster.client, agent_namespace).await?;
+        if had_agents {
+            delete_lease(&cluster.client, agent_namespace).await?;
+        }
         ground::restore(&cluster.client, agent_namespace).await
     });
     try_join_all(restored).await.map_err(failed)?;
@@ -90,13 +95,13 @@ async fn wait_until_released(clusters: &Clusters) -> kube::Result<()> {
     let bursts = Api::<Burst>::namespaced(clusters.root().client.clone(), NAMESPACE);
     let of_root = |burst: &Burst| burst.spec.root == NAME;
     loop {
-        let mut left = bursts.list(&ListParams::default()).await?.items.iter().filter(|burst| of_root(burst)).count();
+        let mut left = listed(&bursts).await?.iter().filter(|burst| of_root(burst)).count();
         for peer in clusters.peers() {
             let hosted = Api::<HostedBurst>::namespaced(peer.client.clone(), NAMESPACE);
             let of_root = |hosted: &HostedBurst| {
                 hosted.spec.root.name == NAME && hosted.spec.root_cluster_uid == clusters.root().uid
             };
-            left += hosted.list(&ListParams::default()).await?.items.iter().filter(|hosted| of_root(hosted)).count();
+            left += listed(&hosted).await?.iter().filter(|hosted| of_root(hosted)).count();
         }
         if left == 0 {
             return Ok(());
@@ -105,9 +110,17 @@ async fn wait_until_released(clusters: &Clusters) -> kube::Result<()> {
     }
 }
 
+/// None where the kind is not served: a demo that has failed early had not brought it yet.
+async fn listed<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> kube::Result<Vec<K>> {
+    match api.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        listed => Ok(listed?.items),
+    }
+}
+
 async fn delete_peers(cluster: &DemoCluster, agent_namespace: &str) -> kube::Result<()> {
     let peers = Api::<ClusterPeer>::namespaced(cluster.client.clone(), agent_namespace);
-    for peer in peers.list(&ListParams::default().labels(MARK)).await? {
+    for peer in listed(&peers).await?.iter().filter(|peer| marked(*peer)) {
         let _ = peers.delete(&peer.name_any(), &DeleteParams::default()).await?;
     }
     Ok(())

@@ -43,7 +43,6 @@ pub(super) async fn prepare(clusters: &[DemoCluster], agent_namespace: &str, pro
     let step = progress.step("definitions", "installing MiniCluster, ClusterPeer, Burst and HostedBurst");
     let failed = |cluster: &DemoCluster| format!("failed to prepare the cluster {}", cluster.name);
     try_join_all(clusters.iter().map(|cluster| async move {
-        no_other_agent(cluster).await?;
         definitions(cluster).await.map_err(|error| {
             Failure::new(failed(cluster)).because(error).hint(format!(
                 "bring its definitions to this version yourself: `agentctl crds | kubectl --context {} apply --server-side --force-conflicts -f -`",
@@ -80,7 +79,11 @@ pub(super) async fn restore(client: &Client, agent_namespace: &str) -> kube::Res
     Ok(())
 }
 
-/// An agent that is there already would work on the same objects.
+/// Agents that are there already would work on the same objects.
+pub(super) async fn no_other_agents(clusters: &[DemoCluster]) -> Result<()> {
+    try_join_all(clusters.iter().map(no_other_agent)).await.map(drop)
+}
+
 async fn no_other_agent(cluster: &DemoCluster) -> Result<()> {
     if cluster.access.simulated {
         return Ok(());

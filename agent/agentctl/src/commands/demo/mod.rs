@@ -50,7 +50,8 @@ use crate::{document, output};
 /// Runs `agentctl demo`.
 pub(crate) async fn run(target: &Target, demo: Demo) -> Result<()> {
     let progress = Progress::new(SystemClock::shared());
-    let mut show = Show { target, demo: &demo, progress, clusters: None, agents: None, report: Report::default() };
+    let mut show =
+        Show { target, demo: &demo, progress, clusters: None, is_ours: false, agents: None, report: Report::default() };
     let performed = tokio::select! {
         performed = show.perform() => performed,
         () = interrupted() => Err(Failure::new("interrupted")),
@@ -62,6 +63,10 @@ pub(crate) async fn run(target: &Target, demo: Demo) -> Result<()> {
         interrupted().await;
     }
     let cleaned = show.end().await;
+    let performed = performed.map_err(|failure| match &cleaned {
+        Ok(()) => failure,
+        Err(left) => failure.because(left.line()).hint(clean_up::HINT),
+    });
     performed.and(cleaned)
 }
 
@@ -73,6 +78,8 @@ struct Show<'a> {
     // Dropped in this order: agents before the clusters they work on.
     agents: Option<Running>,
     clusters: Option<Clusters>,
+    /// No other agent works on the clusters: what the demo may have made there goes at the end.
+    is_ours: bool,
     report: Report,
 }
 
@@ -88,6 +95,8 @@ impl Show<'_> {
         let clusters = &*self.clusters.insert(clusters);
         self.report.pods = if clusters.simulated() { "simulated (kwok)" } else { "real" }.to_owned();
         let namespace = &self.target.agent_namespace;
+        ground::no_other_agents(&clusters.all).await?;
+        self.is_ours = true;
         ground::prepare(&clusters.all, namespace, &self.progress).await?;
         clean_up::delete_leftover(&clusters.root().client).await?;
 
@@ -191,13 +200,14 @@ impl Show<'_> {
     /// Ends the agents, and takes the demo out of clusters that stay.
     async fn end(self) -> Result<()> {
         let (agents, clusters) = (self.agents, self.clusters);
-        let cleaned = match (&clusters, agents) {
-            (Some(clusters), Some(running)) if !clusters.simulated() => tokio::select! {
-                cleaned = clean_up::clean_up(clusters, running.group, &self.target.agent_namespace, &self.progress) => cleaned,
+        let group = agents.map(|running| running.group);
+        let cleaned = match &clusters {
+            Some(clusters) if self.is_ours && !clusters.simulated() => tokio::select! {
+                cleaned = clean_up::clean_up(clusters, group, &self.target.agent_namespace, &self.progress) => cleaned,
                 () = interrupted() => Err(Failure::new("interrupted while cleaning up").hint(clean_up::HINT)),
             },
-            (_, agents) => {
-                tokio::task::block_in_place(|| drop(agents));
+            _ => {
+                tokio::task::block_in_place(|| drop(group));
                 Ok(())
             }
         };
@@ -224,18 +234,24 @@ fn keep() -> bool {
     std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty())
 }
 
-/// Ctrl-C, or what service managers and `timeout` send.
+/// Ctrl-C, what service managers and `timeout` send, or the end of the terminal.
 async fn interrupted() {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => drop(terminate.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
+    let mut kinds = vec![SignalKind::interrupt(), SignalKind::terminate()];
+    // nohup ignores it.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    if ignored.is_some_and(|ignored| ignored & 1 == 0) {
+        kinds.push(SignalKind::hangup());
     }
+    let ended = kinds.into_iter().map(|kind| {
+        Box::pin(async move {
+            match signal(kind) {
+                Ok(mut signal) => drop(signal.recv().await),
+                Err(_) => std::future::pending().await,
+            }
+        })
+    });
+    futures::future::select_all(ended).await;
 }
 
 async fn status(agents: &[agent::Agent]) -> Result<FederationStatus> {
@@ -257,7 +273,7 @@ fn printed(report: &Report) -> Result<String> {
     document::text(crate::cli::Format::Json, report, |_, _| String::new())
 }
 
-/// How this program was called: what is printed can be pasted.
-fn program() -> String {
-    std::env::args().next().unwrap_or_else(|| "agentctl".to_owned())
+/// Where this program is: what is printed can be pasted.
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| "agentctl".into())
 }
