@@ -295,6 +295,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         ready: job.status.ready.unwrap_or(0),
         succeeded: job.status.succeeded.unwrap_or(0),
         unmade: unmade(job),
+        has_lost: job.status.failed.unwrap_or(0) > 0,
         outcome: outcome(job),
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
@@ -321,12 +322,9 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
     }
 }
 
-/// How many pods nobody has made. After one has failed, Kubernetes takes its time by itself.
+/// How many pods nobody has made.
 fn unmade(job: &JobView) -> i32 {
-    let JobStatusView { active, succeeded, failed, terminating, .. } = &job.status;
-    if failed.unwrap_or(0) > 0 {
-        return 0;
-    }
+    let JobStatusView { active, succeeded, terminating, .. } = &job.status;
     let made: i32 = [active, succeeded, terminating].into_iter().flatten().sum();
     (job.spec.parallelism.unwrap_or(1) - made).max(0)
 }

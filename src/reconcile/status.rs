@@ -102,6 +102,8 @@ pub struct JobFacts {
     pub succeeded: i32,
     /// Pods that are wanted, and were never made.
     pub unmade: i32,
+    /// Pods have failed: Kubernetes takes its time before it makes the next ones.
+    pub has_lost: bool,
     /// How it ended.
     pub outcome: Option<JobOutcome>,
     /// Digest of the frozen rank map.
@@ -116,9 +118,21 @@ pub struct JobFacts {
 const PODS_MADE_WITHIN: Duration = Duration::from_secs(30);
 
 impl JobFacts {
+    /// What is said besides while Kubernetes lets time pass before it makes pods anew.
+    fn pause(&self) -> &'static str {
+        match self.has_lost && self.unmade > 0 {
+            true => {
+                "; Kubernetes makes pods anew 10 s after the first one that failed, and after each further one it waits twice \
+                 as long, 10 minutes at most"
+            }
+            false => "",
+        }
+    }
+
     /// Until the pods that nobody has made are told; `None`: there are none.
     pub(crate) fn unmade_in(&self, now: Timestamp) -> Option<Duration> {
-        let started = self.started.filter(|_| self.unmade > 0 && !self.suspended && self.outcome.is_none())?;
+        let waits = self.unmade > 0 && !self.has_lost && !self.suspended && self.outcome.is_none();
+        let started = self.started.filter(|_| waits)?;
         let passed = Duration::try_from(now.duration_since(started)).unwrap_or_default();
         Some(PODS_MADE_WITHIN.saturating_sub(passed))
     }
@@ -432,7 +446,7 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
             let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
             let mut sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
             if !are_up(facts, job) {
-                return fails(reason::NOT_ALL_READY, sentence);
+                return fails(reason::NOT_ALL_READY, sentence + job.pause());
             }
             if facts.restart_required.is_empty() {
                 return Statement::holds(condition::READY, "Running", sentence);
@@ -443,7 +457,8 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
         Phase::Suspended => fails("Suspended", "the Job is suspended".into()),
         _ if job.unmade_in(now).is_some_and(|left| left.is_zero()) => {
             let sentence = format!(
-                "Kubernetes has not made {} of the {} pods of this cluster; why: `kubectl describe job {} --namespace {}`",
+                "Kubernetes has not made {} of the {} pods of this cluster (after pods were evicted, it waits up to 10 minutes); \
+                 why: `kubectl describe job {} --namespace {}`",
                 job.unmade,
                 job.parallelism,
                 facts.mini_cluster.name_any(),
@@ -451,7 +466,10 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
             );
             fails(reason::PODS_NOT_MADE, sentence)
         }
-        _ => fails("Starting", format!("{} of {} pods of this cluster are ready", job.ready, job.parallelism)),
+        _ => {
+            let (ready, wanted) = (job.ready, job.parallelism);
+            fails("Starting", format!("{ready} of {wanted} pods of this cluster are ready{}", job.pause()))
+        }
     }
 }
 

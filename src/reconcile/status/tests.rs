@@ -157,7 +157,11 @@ fn pods_that_are_not_made_are_told_after_a_while() {
     };
     let (reason, message) = told(JobFacts { unmade: 3, started: started(30), ..job(1) });
     assert_eq!(reason, reason::PODS_NOT_MADE);
-    insta::assert_snapshot!(message, @"Kubernetes has not made 3 of the 4 pods of this cluster; why: `kubectl describe job tide --namespace sea`");
+    insta::assert_snapshot!(message, @"Kubernetes has not made 3 of the 4 pods of this cluster (after pods were evicted, it waits up to 10 minutes); why: `kubectl describe job tide --namespace sea`");
+    let (reason, message) = told(JobFacts { unmade: 3, has_lost: true, started: started(300), ..job(1) });
+    assert_eq!(reason, "Starting");
+    assert!(message.starts_with("1 of 4 pods") && message.contains("10 minutes at most"), "{message}");
+    assert!(!told(JobFacts { has_lost: true, ..job(1) }).1.contains("anew"), "they are made");
     for job in [
         JobFacts { unmade: 3, started: started(29), ..job(1) },
         JobFacts { started: started(300), ..job(1) },
