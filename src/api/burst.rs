@@ -423,8 +423,12 @@ impl Burst {
         (!missing.is_empty()).then(|| format!("{}: a restart is needed", missing.join("; ")))
     }
 
-    /// What `root` declares of its slot now.
+    /// What `root` declares of its slot now; nothing while its spec is refused.
     fn declaration<'a>(&self, root: &'a MiniCluster) -> Option<&'a BurstCluster> {
+        let conditions = root.status.iter().flat_map(|status| &status.conditions);
+        if conditions.into_iter().any(|one| one.type_ == labels::condition::VALID && one.status == "False") {
+            return None;
+        }
         let name = root.metadata.name.as_deref().unwrap_or_default();
         root.spec.bursts(name).find(|(slot, _)| *slot == self.spec.slot).map(|(_, cluster)| cluster)
     }
@@ -464,6 +468,11 @@ mod tests {
             let root = root(cluster);
             assert_eq!((burst.wanted(&root), burst.shortfall(&root).as_deref()), (wanted, missing), "{cluster}");
         }
+        let mut refused = root("{size: 5, peer: north}");
+        let condition = serde_json::json!({"type": "Valid", "status": "False", "reason": "InvalidValue", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        refused.status.get_or_insert_default().conditions = vec![serde_json::from_value(condition).unwrap()];
+        assert_eq!((burst.wanted(&refused), burst.shortfall(&refused)), (3, None), "no restart brings it");
         burst.spec.release = true;
         assert_eq!(burst.shortfall(&root("{size: 5}")), None, "it leaves");
     }
