@@ -225,9 +225,15 @@ fn references(value: &str) -> impl Iterator<Item = &str> {
 }
 
 fn lifecycle(container: &Container) -> Option<Lifecycle> {
+    // The path of a program needs no shell, which an image may not have.
+    let plain = |one: char| one.is_ascii_alphanumeric() || "/._-".contains(one);
+    let is_program = |line: &str| line.starts_with('/') && line.chars().all(plain);
     let handler = |command: &Option<String>| {
         let line = command.as_ref()?;
-        let command = ["/bin/sh", "-c", line].map(str::to_owned).to_vec();
+        let command = match is_program(line) {
+            true => vec![line.clone()],
+            false => ["/bin/sh", "-c", line].map(str::to_owned).to_vec(),
+        };
         Some(LifecycleHandler { exec: Some(ExecAction { command: Some(command) }), ..LifecycleHandler::default() })
     };
     let hooks = &container.life_cycle;

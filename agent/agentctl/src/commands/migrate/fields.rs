@@ -137,7 +137,7 @@ impl Differences {
         let hooks = &container.life_cycle;
         for (text, field) in [(&hooks.post_start_exec, "postStartExec"), (&hooks.pre_stop_exec, "preStopExec")] {
             if text.as_deref().is_some_and(|text| text.trim().contains(' ')) {
-                let what = "the whole line was looked up as one program; now it is run as a command with arguments";
+                let what = "the whole line was looked up as one program; now /bin/sh runs it";
                 self.changes("LifeCycle", format!("{path}.lifeCycle.{field}"), what, "");
             }
         }
