@@ -9,7 +9,7 @@ use tokio::sync::watch;
 pub(crate) struct Asked(Arc<watch::Sender<usize>>);
 
 impl Asked {
-    /// Says so to whoever watches the connection.
+    /// Says so to the watcher of the connection.
     pub(crate) fn tell(watched: Arc<watch::Sender<usize>>) -> Self {
         watched.send_modify(|asked| *asked += 1);
         Self(watched)

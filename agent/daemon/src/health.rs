@@ -104,7 +104,7 @@ async fn serve_within(
     cancel: CancellationToken,
     limits: Limits,
 ) -> std::io::Result<()> {
-    let mut connections = Places::new(CONNECTIONS, SHARE)
+    let mut connections = Places::new(CONNECTIONS, SHARE, 0)
         .accept(listener, &cancel, |stream| connection(stream, router.clone(), cancel.clone(), limits))
         .await;
     let rest = async { while connections.join_next().await.is_some() {} };

@@ -1,7 +1,7 @@
 //! Accepts the connections of a port: so many at one time, and from one address.
 //!
-//! Pods of several addresses can take all places together, and keep them. So whoever comes from an address that holds
-//! few gets the place of one that holds more. The kubelet and API servers hold few.
+//! Pods of several addresses can take all places together, and keep them. So a connection from an address that holds few
+//! gets the place of one that holds more. The kubelet and API servers hold few.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ pub(crate) struct Places {
     most: usize,
     /// Of one address: one pod cannot have all of them.
     share: usize,
+    /// An address that holds no more than these loses none.
+    kept: usize,
     taken: Mutex<Taken>,
 }
 
@@ -43,9 +45,9 @@ struct Place {
 }
 
 impl Places {
-    /// So many in all, and from one address.
-    pub(crate) fn new(most: usize, share: usize) -> Arc<Self> {
-        Arc::new(Self { most, share, taken: Mutex::default() })
+    /// So many in all, and from one address, of which none loses the last `kept`.
+    pub(crate) fn new(most: usize, share: usize, kept: usize) -> Arc<Self> {
+        Arc::new(Self { most, share, kept, taken: Mutex::default() })
     }
 
     /// Serves each connection that finds a place, until `stop`. Those that are left then are returned.
@@ -95,7 +97,7 @@ impl Places {
         }
         if taken.by.values().map(BTreeMap::len).sum::<usize>() >= self.most {
             let (largest, held) = taken.largest()?;
-            if own > 0 && own + 1 >= held {
+            if held <= self.kept || own > 0 && own + 1 >= held {
                 return None;
             }
             taken.end_oldest(largest);
@@ -153,7 +155,7 @@ mod tests {
 
     #[test]
     fn who_holds_few_gets_the_place_of_who_holds_most() {
-        let places = Places::new(6, 4);
+        let places = Places::new(6, 4, 0);
         let mut of_1: Vec<_> = (0..4).map(|_| places.take(pod(1)).unwrap()).collect();
         assert!(places.take(pod(1)).is_none(), "more than its share");
         let of_2: Vec<_> = (0..2).map(|_| places.take(pod(2)).unwrap()).collect();
@@ -174,10 +176,20 @@ mod tests {
 
     #[test]
     fn who_holds_none_gets_a_place_even_if_each_holds_one() {
-        let places = Places::new(3, 2);
+        let places = Places::new(3, 2, 0);
         let held: Vec<_> = (1..4).map(|number| places.take(pod(number)).unwrap()).collect();
         let _probe = places.take(pod(9)).expect("it holds none");
         assert!(held[0].ended.is_cancelled() && !held[1].ended.is_cancelled());
         assert!(places.take(pod(9)).is_none());
+    }
+
+    /// The danger: strangers of many addresses end the connections of the API server, in the middle of a question.
+    #[test]
+    fn who_holds_few_loses_none() {
+        let places = Places::new(6, 4, 2);
+        let server: Vec<_> = (0..2).map(|_| places.take(pod(1)).unwrap()).collect();
+        let _strangers: Vec<_> = (2..6).map(|number| places.take(pod(number)).unwrap()).collect();
+        assert!(places.take(pod(9)).is_none());
+        assert!(server.iter().all(|place| !place.ended.is_cancelled()));
     }
 }

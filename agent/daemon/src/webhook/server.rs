@@ -34,6 +34,8 @@ use crate::places::Places;
 pub(super) const CONNECTIONS: usize = 160;
 /// Connections from one address: one pod cannot have all of them.
 const SHARE: usize = CONNECTIONS / 2;
+/// Those of an API server stay: it keeps few, and asks on them again and again.
+const KEPT: usize = 4;
 /// Most bytes of what is read of a connection at one time, and of the head of a request.
 const BUFFER: usize = 16 << 10;
 
@@ -132,7 +134,7 @@ async fn serve_within(
         let (acceptor, desk, stop) = (acceptor.clone(), desk.clone(), stop.clone());
         async move { connection(stream, &acceptor, desk, &stop, limits).await }
     };
-    let mut connections = Places::new(CONNECTIONS, SHARE).accept(listener, &stop, serve).await;
+    let mut connections = Places::new(CONNECTIONS, SHARE, KEPT).accept(listener, &stop, serve).await;
     while connections.join_next().await.is_some() {}
     Ok(())
 }
