@@ -24,7 +24,7 @@ pub(super) const UNDELIVERABLE: &str = "Undeliverable";
 /// What ends in the agents, and what to do about it.
 const IN_AGENTS: &str = "connections of brokers break when another agent leads, on either side, and brokers connect again: \
     the lead's pod or the burst's runs no end of the tunnel (an older agent started it, its nodes have another architecture, \
-    or `flux.brokerConfig` is the user's own)";
+    its image has no `getent`, or `flux.brokerConfig` is the user's own)";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
 pub(super) fn conclude(

@@ -187,12 +187,7 @@ impl Secrets {
                 self.found(secret.is_some(), now).await?
             }
         };
-        if self.missing.swap(false, Ordering::Relaxed) {
-            tracing::info!(
-                secret = names::authority(&self.name),
-                "the Secret of the cluster's authority is there again"
-            );
-        }
+        self.missing.store(false, Ordering::Relaxed);
         let authorities = if now < authorities.active.not_before() {
             self.instead_of_early(authorities, now).await?
         } else {
@@ -282,15 +277,19 @@ impl Secrets {
         let not_before = early.active.not_before();
         let peers: Api<ClusterPeer> = Api::namespaced(self.reader.clone(), namespace);
         let peers = peers.list(&ListParams::default().limit(1)).await.context("failed to list ClusterPeers")?;
-        let secret = self.get(&name).await?.filter(|secret| shape::is_ours(secret) && peers.items.is_empty());
-        let Some(mut secret) = secret else {
+        let ours = self.get(&name).await?.filter(shape::is_ours);
+        let clocks = format!(
+            "the authority in Secret {namespace}/{name} is valid from {not_before}, and our clock says {now}: check this \
+             node's clock"
+        );
+        let Some(mut secret) = ours else { bail!("{clocks}, or ask who has made the Secret for another authority") };
+        if !peers.items.is_empty() {
             bail!(
-                "the authority in Secret {namespace}/{name} is valid from {not_before}, and our clock says {now}: check this \
-                 node's clock. If the clock was ahead when the authority was made, wait until {not_before}, or delete the \
-                 Secrets {} and {name} and link all peers again",
+                "{clocks}. If the clock was ahead when the authority was made, wait until {not_before}, or delete the Secrets \
+                 {} and {name} and link all peers again",
                 self.name
             );
-        };
+        }
         let authority = Authority::create(&self.trust_domain, now).context("failed to make the cluster's authority")?;
         let authorities = Authorities::new(authority);
         shape::put_authorities(&mut secret, &authorities);
