@@ -95,7 +95,12 @@ async fn the_scenario(releases: &Releases<'_>) {
         one.connected(&releases.kubeconfig).await;
     }
     let mut unexplained = Vec::new();
+    // After some pods, Kubernetes waits up to ten minutes before it makes the next one.
+    let patience = Instant::now() + Duration::from_secs(660);
     for (name, network) in ROOTS {
+        while Instant::now() < patience && !chaos.is_whole(name).await {
+            sleep(Duration::from_secs(2)).await;
+        }
         root.burst(name, &format!("{name}-burst-0"), BurstPhase::Ready).await;
         until_up(root, name, "0-3").await;
         until_all_answer(root, name, "all that").await;
@@ -132,7 +137,7 @@ impl Chaos<'_> {
         let (nodes, seconds) = (1 + below(rng, BROKERS.into()), 1 + below(rng, 40));
         let line = format!(
             "if [ $(flux jobs -no '{{id}}' | wc -l) -lt {JOBS} ]; then \
-             flux submit -N{nodes} -n{nodes} --job-name=of-{seconds}-s sleep {seconds}; fi"
+             flux submit -N{nodes} -n{nodes} -o exit-timeout=none --job-name=of-{seconds}-s sleep {seconds}; fi"
         );
         if let Err(error) = in_lead(&self.releases.places[0], root, &line).await {
             tell(&format!("no job was submitted to {root}: {error}"));
@@ -177,6 +182,9 @@ impl Chaos<'_> {
             }
             5 => {
                 let slot = format!("{root}-burst-0");
+                if !self.is_whole(root).await {
+                    return;
+                }
                 let Ok(pod) = pod(provider, &slot, u32::try_from(index).unwrap()).await else { return };
                 let now = DeleteParams::default().grace_period(0);
                 let parameters = if below(rng, 2) == 0 { now } else { DeleteParams::default() };
@@ -189,6 +197,9 @@ impl Chaos<'_> {
                 format!("pod {index} of {slot} was deleted")
             }
             6 => {
+                if !self.is_whole(ROOTS[0].0).await || !self.is_whole(ROOTS[1].0).await {
+                    return;
+                }
                 let Some(node) = self.node_of(&format!("{root}-burst-0"), index).await else { return };
                 for (root, _) in ROOTS {
                     for index in 0..2 {
@@ -221,6 +232,12 @@ impl Chaos<'_> {
         };
         tell(&what);
         self.events.lock().unwrap().push(Event { began, ended: now(), what, took });
+    }
+
+    /// Kubernetes takes its time to make pods anew: nothing more is taken meanwhile.
+    async fn is_whole(&self, root: &str) -> bool {
+        let burst = self.releases.places[0].burst_now(root, &format!("{root}-burst-0")).await;
+        burst.is_ok_and(|burst| burst.status.is_some_and(|status| status.phase == BurstPhase::Ready))
     }
 
     async fn node_of(&self, slot: &str, index: u64) -> Option<String> {

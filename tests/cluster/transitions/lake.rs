@@ -230,8 +230,8 @@ impl<'a> Lane<'a> {
         let api = self.world.mini_clusters(&self.namespace);
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { RESTART: self.restarts.to_string() } } }));
         api.patch(LAKE, &PatchParams::default(), &patch).await.map_err(|error| error.to_string())?;
-        // The annotation is no new generation.
-        tokio::time::sleep(QUIET).await;
+        // The annotation is no new generation, and the agent looks twice before it ends anything.
+        tokio::time::sleep(2 * QUIET).await;
         let objects = self.world.settled(&self.namespace).await?;
         let status = status(&objects, LAKE);
         match (not_restarted(&status), said(&status, condition::RESTART_REQUIRED, "True")) {
