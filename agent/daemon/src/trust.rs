@@ -86,7 +86,7 @@ impl TrustPublisher {
             let mut again = false;
             if let Some(offer) = &offer {
                 let has_answered = |name: &PeerName| taken.get(name).is_some_and(|one| one.bundle == offer.bundle);
-                // All at the same time: one that does not answer keeps nobody waiting.
+                // All at the same time: it takes as long as the slowest answer, whatever their number.
                 let asked = connected.iter().filter(|name| !has_answered(name));
                 for (name, answer) in join_all(asked.map(async |name| (name, self.tell(name, offer).await))).await {
                     match answer {

@@ -237,7 +237,8 @@ pub struct FluxContainer {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub image_pull_secret: Option<String>,
 
-    /// Image that holds a Flux view.
+    /// Image that holds a Flux view. The C library of the container that runs Flux must be at least as new as that of the
+    /// view: the default view is of Ubuntu 24.04 (glibc 2.39).
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     #[schemars(extend("default" = DEFAULT_VIEW_IMAGE))]
     pub image: Option<String>,

@@ -126,8 +126,8 @@ impl JoinError {
                 "its owner sets federation.join.advertise in that cluster's agent, or makes the token with --join-endpoint"
             }
             Self::Unreachable { .. } => {
-                "its agent listens there only while it leads and a token is valid: is the UDP port open (Service, \
-                 NodePort, firewall), and the token not expired or deleted?"
+                "its agent listens there only while it leads and a token is valid: is the UDP port open \
+                 (Service, NodePort, firewall) for this machine, which dials it, and the token not expired or deleted?"
             }
             Self::OtherAuthority { .. } => {
                 "the address leads to another cluster or federation, or that cluster's authority was replaced since: \

@@ -297,7 +297,9 @@ fn root_side(
     known: &Known,
     existing: &Existing,
 ) -> ClusterPlan {
-    let slot = rendered.rank_map.root();
+    // The other half of a burst that is written by hand is its own slot.
+    let own = object.spec.flux.lead_broker().and_then(|_| rendered.rank_map.slot(&object.name_any()));
+    let slot = own.unwrap_or(rendered.rank_map.root());
     let size = u32::try_from(object.spec.size()).unwrap_or(0);
     let namespace = object.namespace().unwrap_or_default();
     let quotas = known.quotas.get(&namespace).cloned().unwrap_or_default();
@@ -309,7 +311,7 @@ fn root_side(
     ClusterPlan {
         cluster: Some(cluster.to_owned()),
         slot: slot.name.clone(),
-        placement: "the root: it has rank 0".to_owned(),
+        placement: if own.is_some() { "a burst, written by hand" } else { "the root: it has rank 0" }.to_owned(),
         namespace,
         ranks: ranks(&rendered.rank_map, &slot.name),
         brokers: size,

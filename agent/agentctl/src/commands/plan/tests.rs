@@ -552,6 +552,8 @@ fn the_other_half_of_a_burst_by_hand_is_planned_without_bursts() {
     let manifest = manifest::read(&[path.into()], None).unwrap();
     let plan = plan(&manifest, &known()).mini_clusters.remove(0);
     assert_eq!(plan.clusters.len(), 1, "{plan:#?}");
+    let own = &plan.clusters[0];
+    assert_eq!((own.slot.as_str(), own.ranks.as_str(), own.brokers), ("burst-0", "4-6", 3), "{plan:#?}");
     assert!(plan.clusters[0].objects.iter().all(|object| object.kind != "Burst"), "{plan:#?}");
 }
 
