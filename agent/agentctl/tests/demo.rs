@@ -218,7 +218,7 @@ async fn rekeyed(client: &Client, before: MiniClusterStatus) {
 async fn the_certificate_was_copied(from: &Client, to: &Client) {
     let secret = async |client: &Client| {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), "default");
-        secrets.get("river-curve").await.unwrap().data.unwrap().remove("curve.cert").unwrap()
+        secrets.get("brook-curve").await.unwrap().data.unwrap().remove("curve.cert").unwrap()
     };
     let copied = secret(to).await;
     assert!(!copied.0.is_empty() && copied == secret(from).await, "it is another certificate");
