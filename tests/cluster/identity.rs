@@ -121,7 +121,9 @@ async fn an_unknown_cluster_is_refused_and_told_so() {
     let federation = quiet().await;
     #[allow(clippy::disallowed_methods, reason = "certificates of a real run are valid now")]
     let now = Timestamp::now();
-    // A fourth agent, of a cluster nobody holds a ClusterPeer for; it runs on north's API server in another namespace.
+    // A fourth agent, of a cluster nobody holds a ClusterPeer for; it runs on north's API server in another namespace, while
+    // north's rests: no agent starts beside another one.
+    federation.agent(2).stop(&federation.group).await.unwrap();
     let directory = federation.directory().join("stranger");
     let identity = directory.join("identity");
     federation.authority.issue("stranger", now, A_DAY).unwrap().write(&identity, Existing::Replace).unwrap();
@@ -148,5 +150,7 @@ async fn an_unknown_cluster_is_refused_and_told_so() {
     })
     .await;
     assert!(federation.agent(0).log_text().contains("stranger"), "east does not log who knocked");
-    stranger.kill().unwrap();
+    stranger.stop(&federation.group).await.unwrap();
+    federation.agent(2).start(&federation.group).unwrap();
+    federation.connected().await;
 }

@@ -210,6 +210,7 @@ async fn linked_with_what_cert_manager_issues(federation: &Federation, left: &Si
         secrets.patch("issued", &PatchParams::apply("cert-manager").force(), &Patch::Apply(&secret)).await.unwrap();
     };
     issue().await;
+    federation.agent(2).stop(&federation.group).await.unwrap();
     let third = Side::start_with(federation, 2, "third", "identity = { secret = \"issued\" }\n").await;
     eventually("the third agent says who it is", async || {
         let card = third.introduced().await;
@@ -246,6 +247,7 @@ async fn linked_with_what_cert_manager_issues(federation: &Federation, left: &Si
     assert!(rotate.contains("cert-manager") && rotate.contains("hint: "), "{rotate}");
     left.agentctl(&["peer", "remove", "third"]).await.unwrap();
     third.agent.stop(&federation.group).await.unwrap();
+    federation.agent(2).start(&federation.group).unwrap();
 }
 
 /// What an agent in the third cluster would write: none runs there.
