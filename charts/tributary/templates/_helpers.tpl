@@ -119,7 +119,7 @@ upgrade by helm itself can look. */}}
 {{- /* Who makes no ClusterRole may not be allowed to look at all namespaces: there the agents themselves refuse. */ -}}
 {{- if and .Values.rbac.create (not .Values.watchNamespaces) -}}
 {{- range (lookup "coordination.k8s.io/v1" "Lease" "" "").items -}}
-{{- if and (eq .metadata.name "tributary-agent") (ne .metadata.namespace $.Release.Namespace) .spec.holderIdentity -}}
+{{- if and (eq .metadata.name "tributary-agent") (ne .metadata.namespace $.Release.Namespace) .spec.holderIdentity .spec.renewTime -}}
 {{- $age := sub (now | unixEpoch | int64) (toDate "2006-01-02T15:04:05Z07:00" .spec.renewTime | unixEpoch | int64) -}}
 {{- if lt $age 60 -}}
 {{- fail (printf "agents of a release in namespace %s run already, and each release would end the bursts of the other: use that release, or give each its own namespaces (watchNamespaces)" .metadata.namespace) -}}
