@@ -236,8 +236,8 @@ async fn load(options: &ConnectOptions) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
-/// Takes a proxy away that only the environment asks for, and that is not for this API server: one of this machine, or one that
-/// `NO_PROXY` names. kubectl does the same, and kube reads `HTTPS_PROXY` alone.
+/// Takes away the proxy of the environment if the API server is on this machine, or if `NO_PROXY` names it. kube reads
+/// `HTTPS_PROXY` alone; kubectl heeds both.
 pub fn heed_no_proxy(config: &mut Config) {
     let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
     let asked = set("HTTPS_PROXY").or_else(|| set("https_proxy"));

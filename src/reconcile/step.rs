@@ -409,8 +409,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_and_changes_nothing() {
         let gate = Answers::default();
-        let unreadable = View { rendering: Err(("Unreadable", "it is of a newer version".to_owned())), ..running() };
+        let unreadable = View { rendering: Err(("RankMapUnreadable", "a broken rank map".to_owned())), ..running() };
         let decision = step(&unreadable, &gate);
-        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some("Unreadable")));
+        assert_eq!((&decision.action, reason(&decision)), (&Action::Nothing, Some("RankMapUnreadable")));
     }
 }

@@ -11,9 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, Config, ResourceExt};
@@ -119,6 +120,7 @@ fn clusters_that_stay_are_left_as_they_were_and_serve_the_pages_steps() {
     let sandbox = runtime.block_on(Sandbox::start(Options::named(["east", "west"]))).unwrap();
     let client = |name: &str| runtime.block_on(sandbox.cluster(name).unwrap().client(ADMIN)).unwrap();
     let (here, there) = (client("east"), client("west"));
+    runtime.block_on(agents_that_run_are_left_alone(&here, &sandbox));
     // Somebody uses the demo's namespace already.
     let own = Namespace {
         metadata: ObjectMeta { name: Some("tributary-demo".into()), ..ObjectMeta::default() },
@@ -154,6 +156,38 @@ fn clusters_that_stay_are_left_as_they_were_and_serve_the_pages_steps() {
         assert_eq!(names, kept);
     }
     runtime.block_on(the_pages_steps(sandbox.kubeconfig()));
+}
+
+/// The danger: a demo that may not begin takes out of the cluster what others have there, and two agents lead.
+async fn agents_that_run_are_left_alone(client: &Client, sandbox: &Sandbox) {
+    let (namespaces, name) = (Api::<Namespace>::all(client.clone()), "tributary-system");
+    let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+    namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await.unwrap();
+    let leases = Api::<Lease>::namespaced(client.clone(), name);
+    let lease = json!({"metadata": {"name": "tributary-agent"}, "spec": {"holderIdentity": "somebody"}});
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    let before = leases.create(&PostParams::default(), &lease).await.unwrap().uid();
+    let renews = async {
+        for time in 0.. {
+            let renewed = Patch::Merge(json!({"metadata": {"annotations": {"renewed": time.to_string()}}}));
+            leases.patch("tributary-agent", &PatchParams::default(), &renewed).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    let mut command = demo(&arguments_of_command(1));
+    command.env("KUBECONFIG", sandbox.kubeconfig());
+    let refused = tokio::task::spawn_blocking(move || run(command));
+    let (status, document) = tokio::select! {
+        refused = refused => refused.unwrap(),
+        () = renews => unreachable!("it renews without end"),
+    };
+    let problems = document["problems"].to_string();
+    assert!(!status.success() && problems.contains("an agent runs in the cluster east already"), "{document:#}");
+    assert_eq!(leases.get("tributary-agent").await.unwrap().uid(), before);
+    namespaces.delete(name, &DeleteParams::default()).await.unwrap();
+    while namespaces.get_opt(name).await.unwrap().is_some() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Two agents by hand, the example of a root whose bursts all run, and what other pages do with them.

@@ -1,13 +1,11 @@
 //! Takes a demo out of clusters that stay.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
-use serde::de::DeserializeOwned;
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
@@ -15,7 +13,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::Group;
 
 use super::clusters::{Clusters, DemoCluster};
-use super::ground::{self, marked};
+use super::ground::{self, MARK, marked};
 use super::progress::Progress;
 use super::root::{NAME, NAMESPACE};
 use crate::connect::LEASE;
@@ -32,27 +30,29 @@ pub(super) async fn clean_up(
     agent_namespace: &str,
     progress: &Progress,
 ) -> Result<()> {
-    let step = progress.step("clean-up", "deleting the root MiniCluster");
-    let released = tokio::time::timeout(RELEASED_WITHIN, async {
-        delete_root(&clusters.root().client).await?;
-        step.say("waiting until no peer hosts anything for it");
-        wait_until_released(clusters).await
-    })
-    .await;
+    let step = progress.step("clean-up", "removing what the demo made");
     let failed = |error: kube::Error| Failure::new("failed to clean up").because(error).hint(HINT);
-    released.map_err(|_| Failure::new("failed to clean up in time").hint(HINT))?.map_err(failed)?;
+    // Before there are agents, there is nothing that they work on.
+    if let Some(agents) = agents {
+        step.say("deleting the root MiniCluster");
+        let released = tokio::time::timeout(RELEASED_WITHIN, async {
+            delete_root(&clusters.root().client).await?;
+            step.say("waiting until no peer hosts anything for it");
+            wait_until_released(clusters).await
+        })
+        .await;
+        released.map_err(|_| Failure::new("failed to clean up in time").hint(HINT))?.map_err(failed)?;
 
-    step.say("removing ClusterPeers, agents and namespaces");
-    try_join_all(clusters.all.iter().map(|cluster| delete_peers(cluster, agent_namespace))).await.map_err(failed)?;
-    // Agents hand back their Leases; they must be gone before their namespace is. The wait blocks this thread.
-    let had_agents = agents.is_some();
-    tokio::task::block_in_place(|| drop(agents));
-    let restored = clusters.all.iter().map(|cluster| async {
-        if had_agents {
-            delete_lease(&cluster.client, agent_namespace).await?;
-        }
-        ground::restore(&cluster.client, agent_namespace).await
-    });
+        step.say("removing ClusterPeers, agents and namespaces");
+        try_join_all(clusters.all.iter().map(|cluster| delete_peers(cluster, agent_namespace)))
+            .await
+            .map_err(failed)?;
+        // Agents hand back their Leases; they must be gone before their namespace is. The wait blocks this thread.
+        tokio::task::block_in_place(|| drop(agents));
+        let leases = clusters.all.iter().map(|cluster| delete_lease(&cluster.client, agent_namespace));
+        try_join_all(leases).await.map_err(failed)?;
+    }
+    let restored = clusters.all.iter().map(|cluster| ground::restore(&cluster.client, agent_namespace));
     try_join_all(restored).await.map_err(failed)?;
     step.done("nothing of the demo is left");
     Ok(())
@@ -95,13 +95,13 @@ async fn wait_until_released(clusters: &Clusters) -> kube::Result<()> {
     let bursts = Api::<Burst>::namespaced(clusters.root().client.clone(), NAMESPACE);
     let of_root = |burst: &Burst| burst.spec.root == NAME;
     loop {
-        let mut left = listed(&bursts).await?.iter().filter(|burst| of_root(burst)).count();
+        let mut left = bursts.list(&ListParams::default()).await?.items.iter().filter(|burst| of_root(burst)).count();
         for peer in clusters.peers() {
             let hosted = Api::<HostedBurst>::namespaced(peer.client.clone(), NAMESPACE);
             let of_root = |hosted: &HostedBurst| {
                 hosted.spec.root.name == NAME && hosted.spec.root_cluster_uid == clusters.root().uid
             };
-            left += listed(&hosted).await?.iter().filter(|hosted| of_root(hosted)).count();
+            left += hosted.list(&ListParams::default()).await?.items.iter().filter(|hosted| of_root(hosted)).count();
         }
         if left == 0 {
             return Ok(());
@@ -110,17 +110,9 @@ async fn wait_until_released(clusters: &Clusters) -> kube::Result<()> {
     }
 }
 
-/// None where the kind is not served: a demo that has failed early had not brought it yet.
-async fn listed<K: Clone + DeserializeOwned + Debug>(api: &Api<K>) -> kube::Result<Vec<K>> {
-    match api.list(&ListParams::default()).await {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        listed => Ok(listed?.items),
-    }
-}
-
 async fn delete_peers(cluster: &DemoCluster, agent_namespace: &str) -> kube::Result<()> {
     let peers = Api::<ClusterPeer>::namespaced(cluster.client.clone(), agent_namespace);
-    for peer in listed(&peers).await?.iter().filter(|peer| marked(*peer)) {
+    for peer in peers.list(&ListParams::default().labels(MARK)).await? {
         let _ = peers.delete(&peer.name_any(), &DeleteParams::default()).await?;
     }
     Ok(())

@@ -65,7 +65,7 @@ pub(crate) async fn run(target: &Target, demo: Demo) -> Result<()> {
     let cleaned = show.end().await;
     let performed = performed.map_err(|failure| match &cleaned {
         Ok(()) => failure,
-        Err(left) => failure.because(left.line()).hint(clean_up::HINT),
+        Err(left) => failure.because(format!("{}; {}", left.line(), clean_up::HINT)),
     });
     performed.and(cleaned)
 }
