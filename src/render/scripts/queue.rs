@@ -11,11 +11,11 @@ use crate::model::Model;
 pub const QUEUE_PORT: u16 = BROKER_PORT + 2;
 
 /// The program: Python, with Flux's own bindings.
-const PROGRAM: &str = include_str!("queue.py");
+const PROGRAM: &str = include_str!("tell-queue.py");
 const QUEUE: &str = include_str!("queue.sh");
 
 pub(super) fn file(model: &Model<'_>) -> Option<File> {
-    model.has_bursts().then(|| File::new("queue.py", PROGRAM, Access::Read))
+    model.has_bursts().then(|| File::new("tell-queue.py", PROGRAM, Access::Read))
 }
 
 /// Starts it, before the broker.

@@ -10,11 +10,11 @@ use super::pod::Pod;
 use super::wiring::{Instance, flux, world};
 
 /// The program beside lead brokers.
-const PROGRAM: &str = include_str!("../../../src/render/scripts/queue.py");
+const PROGRAM: &str = include_str!("../../../src/render/scripts/tell-queue.py");
 
 /// A picture of the queue, just as the program makes it.
 fn look(lead: &Pod<'_>) -> Look {
-    let once = PROGRAM.replace("if __name__ == \"__main__\":", "import flux\nprint(look(flux.Flux()))\nif False:");
+    let once = PROGRAM.replace("if __name__ == \"__main__\":", "import flux\nprint(look(flux.Flux(), {}))\nif False:");
     let said = flux(lead, ["python", "-c", &once]).unwrap();
     Look::parse(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }

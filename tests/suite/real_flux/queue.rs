@@ -114,7 +114,7 @@ fn an_agent_hears_at_once_of_a_job_that_needs_a_burst_and_a_stranger_of_nothing(
     agent.hears_of(10);
 
     // Whoever listens goes on, and whoever comes later finds it again.
-    let kill = "for p in /proc/[0-9]*; do if grep -qs /queue.py $p/cmdline; then echo ${p#/proc/}; fi; done";
+    let kill = "for p in /proc/[0-9]*; do if grep -qs /tell-queue.py $p/cmdline; then echo ${p#/proc/}; fi; done";
     let before = lead.exec(&["bash", "-c", kill]).unwrap();
     assert!(before.lines().count() >= 3, "one for each listener: {before}");
     let memory = before.lines().map(|process| format!("grep -s VmRSS /proc/{process}/status; ")).collect::<String>();

@@ -265,7 +265,9 @@ impl Pod {
 }
 
 fn is_of_queue(call: &str) -> bool {
-    ["flux python -c import\\ flux.job", "flux python /flux_operator/queue.py"].iter().any(|own| call.starts_with(own))
+    ["flux python -c import\\ flux.job", "flux python /flux_operator/tell-queue.py"]
+        .iter()
+        .any(|own| call.starts_with(own))
 }
 
 /// The files of the ConfigMap that a pod mounts.

@@ -1,4 +1,4 @@
-//! What the program beside a lead broker (`queue.py` of the room `render`) says of the queue, and how it and the agent know each
+//! What the program beside a lead broker (`tell-queue.py` of `render`) says of the queue, and how it and the agent know each
 //! other: by the certificate of the instance.
 //!
 //! | | bytes |

@@ -1,4 +1,4 @@
-//! What `queue.py` tells: a jobspec's request and constraints, as far as they are needed to tell whether ranks satisfy it.
+//! What `tell-queue.py` tells: a jobspec's request and constraints, as far as they are needed to tell whether ranks satisfy it.
 //! Pure.
 //!
 //! Sources: RFC 25 (jobspec version 1), RFC 31 (job constraints), RFC 22 (idsets).

@@ -1,12 +1,14 @@
 # Tells the agent of this cluster what the queue asks for, as soon as that changes. The start script of the lead runs it
-# beside the broker: `flux python queue.py PORT CONFIGROOT`. It decides nothing.
+# beside the broker: `flux python tell-queue.py PORT CONFIGROOT`. It decides nothing. Python looks for modules beside it
+# first, so it has the name of none.
 #
 # Who connects says a version and a nonce, and gets the same. Then it shows that it knows the certificate of the
 # instance, by a code (HMAC) over both nonces, and hears frames: kind, length and text, and a code over these, the nonces
 # and the number of the frame.
 #
-# Each that listens has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not
-# asked. Callers that have not shown yet who they are share the first process: they cost a socket.
+# Who listens has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not asked. One
+# agent listens, and beside it perhaps one that leads no more: a third takes the place of the first, which may wait for an
+# answer for long. Callers that have not shown yet who they are share the first process: they cost a socket.
 import errno
 import glob
 import hashlib
@@ -23,7 +25,9 @@ import time
 
 VERSION = 1
 ALIVE, PICTURE, TROUBLE = 0, 1, 2
-MOST, KINDS, RECENT, CALLERS = 2000, 500, 20, 100
+MOST, KINDS, RECENT, CALLERS, LISTENERS = 2000, 500, 20, 100, 2
+# Jobs whose jobspecs are in memory at once: with an environment or a batch script, one may have 100 kB.
+AT_ONCE = 50
 # Of all kinds of jobs together: the agent takes 1 MiB at a time.
 BYTES = 512 << 10
 # Seconds: in which a caller shows who it is, between two looks without news, between two signs of life, in which
@@ -31,8 +35,49 @@ BYTES = 512 << 10
 INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 2
 
 
-def look(handle):
-    """What the queue asks for, as JSON.
+def waiting_jobs(handle):
+    """The most urgent of those that only wait for resources: id and queue.
+
+    A queue that is stopped starts nothing, wherever. The one that has no name is asked for without one.
+    """
+    import flux
+    import flux.job
+
+    sched, anybody = 8, flux.constants.FLUX_USERID_UNKNOWN
+
+    def listed(most, queue=None):
+        return flux.job.job_list(handle, most, ["urgency", "queue"], anybody, states=sched, queue=queue).get_jobs()
+
+    def starts(name):
+        try:
+            return handle.rpc("job-manager.queue-status", {"name": name} if name else {}).get()["start"]
+        except (OSError, KeyError):
+            return True
+
+    jobs = listed(MOST)
+    names = {job.get("queue") for job in jobs}
+    if len(jobs) >= MOST and None not in names:
+        # A long queue does not hide the others.
+        names = set(handle.rpc("job-manager.queue-list").get()["queues"])
+        jobs = [job for name in sorted(names) for job in listed(max(1, MOST // len(names)), name)]
+    started = {name for name in names if starts(name)}
+    return [(job["id"], job.get("queue")) for job in jobs if job.get("queue") in started and job["urgency"] > 0]
+
+
+def kind_of(spec):
+    """What a job asks for, as JSON."""
+    system = spec.get("attributes", {}).get("system", {})
+    burstable = system.get("burstable", False)
+    if isinstance(burstable, str):
+        burstable = burstable.lower() not in ("", "0", "false", "no")
+    asks = {"burstable": bool(burstable), "resources": spec.get("resources")}
+    asks["constraints"] = system.get("constraints")
+    return json.dumps(asks, sort_keys=True)
+
+
+def look(handle, known):
+    """What the queue asks for, as JSON. `known` has the kind of each job that waited at the last look, and is brought up to
+    date: another queue may give a job other constraints.
 
     The attributes and states are those of flux-core's job-list (RFC 43, RFC 21); "up" is what its scheduler may use:
     ranks that are online and not drained. Jobs of all users count, and jobs that ask for the same are told once, with
@@ -43,7 +88,7 @@ def look(handle):
     from flux.idset import IDset
     from flux.resource import resource_list
 
-    sched, inactive, anybody = 8, 64, flux.constants.FLUX_USERID_UNKNOWN
+    inactive, anybody = 64, flux.constants.FLUX_USERID_UNKNOWN
     resources = resource_list(handle).get()
     busy, used = IDset(resources.allocated.ranks), []
     for entry in resources.allocated.to_dict()["execution"]["R_lite"]:
@@ -53,31 +98,23 @@ def look(handle):
     for job in flux.job.job_list(handle, MOST, ["ranks"], anybody, states=inactive, since=since).get_jobs():
         if job.get("ranks"):
             busy.add(job["ranks"])
-    waiting = flux.job.job_list(handle, MOST, ["urgency", "queue"], anybody, states=sched).get_jobs()
-    # A queue that is stopped starts nothing, wherever. The one that has no name is asked for without one.
-    started = {}
-    for name in {job.get("queue") for job in waiting}:
-        try:
-            started[name] = handle.rpc("job-manager.queue-status", {"name": name} if name else {}).get()["start"]
-        except (OSError, KeyError):
-            started[name] = True
-    waiting = [job["id"] for job in waiting if started[job.get("queue")] and job["urgency"] > 0]
-    pending, size = {}, 0
-    for found in flux.job.JobKVSLookup(handle, waiting, ["jobspec"]).data() if waiting else []:
-        spec = found.get("jobspec") or {}
-        system = spec.get("attributes", {}).get("system", {})
-        burstable = system.get("burstable", False)
-        if isinstance(burstable, str):
-            burstable = burstable.lower() not in ("", "0", "false", "no")
-        asks = {"burstable": bool(burstable), "resources": spec.get("resources")}
-        asks["constraints"] = system.get("constraints")
-        kind = json.dumps(asks, sort_keys=True)
-        if kind not in pending and len(pending) < KINDS and size + len(kind) <= BYTES:
-            pending[kind], size = {"count": 0, **asks}, size + len(kind)
-        if kind in pending:
-            pending[kind]["count"] += 1
-    up, pending = str(resources.up.ranks), list(pending.values())
-    return json.dumps({"up": up, "busy": str(busy), "used": used, "pending": pending})
+    waiting = waiting_jobs(handle)
+    for gone in known.keys() - set(waiting):
+        del known[gone]
+    new = {job: (job, queue) for job, queue in waiting if (job, queue) not in known}
+    for first in range(0, len(new), AT_ONCE):
+        part = list(new)[first : first + AT_ONCE]
+        for found in flux.job.JobKVSLookup(handle, part, ["jobspec"]).data():
+            known[new[found["id"]]] = kind_of(found.get("jobspec") or {})
+    counts, size = {}, 0
+    # A job that ended meanwhile has none.
+    for kind in filter(None, map(known.get, waiting)):
+        if kind not in counts and len(counts) < KINDS and size + len(kind) <= BYTES:
+            counts[kind], size = 0, size + len(kind)
+        if kind in counts:
+            counts[kind] += 1
+    pending = [{"count": count, **json.loads(kind)} for kind, count in counts.items()]
+    return json.dumps({"up": str(resources.up.ranks), "busy": str(busy), "used": used, "pending": pending})
 
 
 def news(journal, seconds):
@@ -104,19 +141,20 @@ def follow(configroot):
         raise OSError("the broker of this pod has no socket yet")
     handle = flux.Flux("local://" + sockets[0])
     journal = handle.rpc("job-manager.events-journal", {"full": False}, flags=flux.constants.FLUX_RPC_STREAMING)
-    said = None
+    said, known = None, {}
     while True:
         began = time.monotonic()
-        picture = look(handle)
+        picture = look(handle, known)
         if picture != said:
             said = picture
             yield PICTURE, picture
+        looked = time.monotonic()
         # A long queue is not looked at all the time.
-        rest = max(SETTLE, min(EVERY, 2 * (time.monotonic() - began)))
-        end = time.monotonic() + EVERY
+        rested = looked + min(EVERY, 2 * (looked - began))
+        end = looked + EVERY
         while time.monotonic() < end:
             if news(journal, SIGN):
-                end = time.monotonic() + rest
+                end = max(rested, time.monotonic() + SETTLE)
                 while time.monotonic() < end:
                     news(journal, max(0, end - time.monotonic()))
             yield ALIVE, ""
@@ -174,7 +212,7 @@ class Caller:
 
 class Program:
     def __init__(self, port, configroot):
-        self.configroot, self.callers = configroot, {}
+        self.configroot, self.callers, self.listeners = configroot, {}, []
         both = socket.has_dualstack_ipv6() if hasattr(socket, "has_dualstack_ipv6") else False
         self.server = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
         self.server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -185,9 +223,8 @@ class Program:
         self.server.setblocking(False)
 
     def run(self):
-        # Those who listened, and ended, are not waited for.
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
+            self.forget()
             for ready in select.select([self.server, *self.callers], [], [], 1)[0]:
                 if ready is self.server:
                     self.accept()
@@ -221,10 +258,19 @@ class Program:
         del self.callers[caller.connection]
         caller.connection.close()
 
+    def forget(self):
+        """Forgets listeners that have ended."""
+        self.listeners = [one for one in self.listeners if not os.waitpid(one, os.WNOHANG)[0]]
+
     def begin(self, caller):
-        if os.fork() != 0:
+        self.forget()
+        if len(self.listeners) >= LISTENERS:
+            os.kill(self.listeners[0], signal.SIGKILL)
+            os.waitpid(self.listeners.pop(0), 0)
+        listener = os.fork()
+        if listener != 0:
+            self.listeners.append(listener)
             return
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # The port is the program's, which may be started again while somebody listens.
         self.server.close()
         for other in self.callers.values():
