@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tributary_api::labels::upstream;
-use tributary_api::minicluster::ContainerSecurity;
+use tributary_api::minicluster::{Container, ContainerSecurity};
 use tributary_api::names;
 
 use super::config_maps::ENDS_KEY;
@@ -24,6 +24,9 @@ use super::{affinity, metadata};
 /// which no longer count do not linger.
 const GRACE_SECONDS: u32 = 10;
 
+/// What Kubernetes gives by itself.
+const KUBERNETES_GRACE_SECONDS: u32 = 30;
+
 /// The same, if Flux writes its state to `archive.path` on its way down.
 const ARCHIVE_SECONDS: u32 = 60;
 
@@ -33,7 +36,8 @@ const REMOVAL_SECONDS: u32 = 15;
 
 /// The longest time from the deletion of a burst's MiniCluster to the end of its last pod.
 pub fn longest_end(drain: Duration) -> Duration {
-    drain + Duration::from_secs((2 * GRACE_SECONDS + REMOVAL_SECONDS).into())
+    let own = drain + Duration::from_secs((2 * GRACE_SECONDS).into());
+    own.max(Duration::from_secs(KUBERNETES_GRACE_SECONDS.into())) + Duration::from_secs(REMOVAL_SECONDS.into())
 }
 
 /// The template of the Job's pods. `files` is the content of the ConfigMap.
@@ -87,11 +91,15 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
 }
 
 /// A limit only: every script ends as soon as its broker has.
-fn grace_seconds(model: &Model<'_>) -> i64 {
+pub(super) fn grace_seconds(model: &Model<'_>) -> i64 {
     // Twice: for the questions that a draining broker asks, and for its end.
     let drain = if model.drains() { i64::from(model.spec.flux.drain_seconds()) + i64::from(GRACE_SECONDS) } else { 0 };
     let archive = if model.spec.archive.path.is_some() { ARCHIVE_SECONDS.into() } else { 0 };
-    i64::from(GRACE_SECONDS) + drain.max(archive)
+    // What is not ours to tell when to end has Kubernetes' own time.
+    let is_its_own =
+        |container: &Container| container.no_wrap_entrypoint || container.life_cycle.pre_stop_exec.is_some();
+    let least = if model.spec.containers.iter().any(is_its_own) { KUBERNETES_GRACE_SECONDS.into() } else { 0 };
+    (i64::from(GRACE_SECONDS) + drain.max(archive)).max(least)
 }
 
 /// `Never` unless the user asks for another: each restart is a new pod, which the Job counts and judges.

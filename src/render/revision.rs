@@ -8,7 +8,7 @@ use tributary_flux::{RankMap, Slot};
 
 use super::boot::{Boot, digest_of};
 use super::quantity::milli;
-use super::scripts::RESTFUL_FILE;
+use super::scripts::{QUORUM_KEY, RESTFUL_FILE};
 
 /// Fields that never need a restart: the controller follows them at once.
 const FOLLOWED: [&str; 9] = [
@@ -57,8 +57,10 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
     keep_what_has_no_room(&mut paths, frozen, new);
     let services_follow = services_follow(frozen, new);
     let retries_stay = is_written(&frozen.spec, "backoffLimit") == is_written(&new.spec, "backoffLimit");
+    let quorum_follows = quorum_follows(frozen, new);
     paths.retain(|path| {
         !(is_below(path, &FOLLOWED)
+            || (quorum_follows && path == "spec.minSize")
             || (services_follow && is_at_or_below(path, "spec.services"))
             // Whether a failed command runs again is fixed with the Job; only how often is not.
             || (retries_stay && path == "spec.backoffLimit")
@@ -147,6 +149,9 @@ pub fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -
         if services_follow(frozen, new) {
             fields.push("spec.services");
         }
+        if quorum_follows(frozen, new) {
+            fields.push("spec.minSize");
+        }
         if is_written(&frozen.spec, "backoffLimit") == is_written(&new.spec, "backoffLimit") {
             fields.push("spec.backoffLimit");
         }
@@ -179,6 +184,11 @@ fn services_follow(frozen: &Boot, new: &Boot) -> bool {
         files.map(|(key, text)| (key.clone(), text.clone())).collect()
     };
     of_services(frozen) == of_services(new)
+}
+
+/// Whether a lead reads how many brokers it waits for, so that another `minSize` needs no new Job.
+fn quorum_follows(frozen: &Boot, new: &Boot) -> bool {
+    [frozen, new].iter().all(|boot| boot.files.contains_key(QUORUM_KEY))
 }
 
 /// What the pod of `spec.services` requests of each resource, in thousandths.
@@ -363,6 +373,21 @@ mod tests {
         ] {
             assert_eq!(after(change), Vec::<String>::new(), "{change:?}");
         }
+    }
+
+    #[test]
+    fn the_least_size_is_followed_by_instances_that_read_it() {
+        let with = |spec: &str, reads: bool| {
+            let file = reads.then(|| (QUORUM_KEY.to_owned(), "1\n".to_owned()));
+            Boot { files: file.into_iter().collect(), ..boot(spec) }
+        };
+        let edited = SPEC.replace("size: 2\n", "size: 2\n  minSize: 1\n");
+        assert_eq!(differences(&with(SPEC, true), &with(&edited, true)), [""; 0]);
+        let yaml = format!("metadata: {{name: lake, namespace: default}}\nspec:\n{edited}");
+        let present: MiniCluster = serde_saphyr::from_str(&yaml).unwrap();
+        let running = |reads| followed(&with(SPEC, reads), &present, Some(&with(&edited, true))).unwrap().spec.min_size;
+        assert_eq!([running(true), running(false)], [Some(1), None]);
+        assert_eq!(differences(&with(SPEC, false), &with(&edited, true)), ["spec.minSize"]);
     }
 
     #[test]

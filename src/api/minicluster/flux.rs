@@ -81,7 +81,8 @@ pub struct FluxSpec {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub topology: Option<String>,
 
-    /// Containers beside Flux start without waiting for the broker's local socket.
+    /// Containers beside Flux start without waiting for the broker's local socket. Otherwise those wait for it whose
+    /// command or script names Flux.
     #[serde(skip_serializing_if = "is_default")]
     pub no_wait_socket: bool,
 

@@ -1,10 +1,24 @@
 _leaving="tributary: $HOSTNAME is leaving"
 
+# Asks until there is an answer, whichever, and leaves it in `_said`: a node that jobs keep busy, or a lead that many ask,
+# may need more than one attempt.
+_answer() {
+    local end=$((SECONDS + 15)) status left _patience
+    end=$((end < deadline ? end : deadline))
+    while :; do
+        status=0 left=$((deadline - SECONDS))
+        _patience=$((left > 5 ? 5 : left > 1 ? left : 1))
+        _said=$(_flux "$@") || status=$?
+        # 124: it took too long.
+        if ((status != 124 || SECONDS >= end)) || ! kill -0 "$_child" 2>/dev/null; then return "$status"; fi
+    done
+}
+
 # Lets no more jobs start on this broker, nor on those that reach the instance through it, and waits until none runs there
 # or the time is up. Who cannot be asked is not waited for: then the instance has ended, or it is out of reach.
 _leave() {
-    local deadline=$((SECONDS + _drain_seconds)) rank line ranks='' states
-    if ! _joined || ! rank=$(_flux getattr rank); then
+    local deadline=$((SECONDS + _drain_seconds)) rank line ranks='' _said
+    if ! _socket || ! _answer uptime || ! _runs "$_said" || ! rank=$(_flux getattr rank); then
         _insist "$_child" &
         return 0
     fi
@@ -15,11 +29,11 @@ _leave() {
     done < <(_flux overlay status "--rank=$rank" || true)
     ranks=${ranks#,}
     ranks=${ranks:-$rank}
-    _flux resource drain --update "$ranks" "$_leaving" || return 0
+    _answer resource drain --update "$ranks" "$_leaving" || return 0
     _say "Leaving: no more jobs start on rank $ranks, and those that run have $_drain_seconds s."
     while ((SECONDS < deadline)) && kill -0 "$_child" 2>/dev/null; do
-        states=$(_flux resource drain -n -o '{state}' -i "$ranks") || break
-        if [[ $states != *draining* ]]; then break; fi
+        _answer resource drain -n -o '{state}' -i "$ranks" || break
+        if [[ $_said != *draining* ]]; then break; fi
         sleep 1
     done
 }

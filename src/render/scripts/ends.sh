@@ -26,6 +26,8 @@ _start_ends() {
         return 0
     fi
     _hold_ends "$@" &
+    # The user's shell may wait for what it has started itself.
+    disown || true
     for _ in {1..30}; do
         if _has_ends; then return 0; fi
         sleep 0.1

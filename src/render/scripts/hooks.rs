@@ -35,10 +35,11 @@ impl Hooks<'_> {
     /// The line that runs it, or nothing.
     pub(super) fn line(&self, hook: Hook) -> String {
         let silence = match hook {
-            _ if !self.quiet => "",
-            Hook::Init => " >/dev/null",
-            Hook::Pre | Hook::BrokerPre | Hook::WorkerPre | Hook::ServicePre => " >/dev/null 2>&1",
-            Hook::Command | Hook::Post => "",
+            // Why one of them fails is told.
+            Hook::Init | Hook::Pre | Hook::BrokerPre | Hook::WorkerPre | Hook::ServicePre if self.quiet => {
+                " >/dev/null"
+            }
+            _ => "",
         };
         match self.text(hook) {
             Some(_) => format!(". {OPERATOR_DIR}/{}{silence}", self.file_name(hook)),

@@ -14,9 +14,11 @@ _socket() {
 
 # Whether the broker has joined its instance. Its socket is there before that, so the broker itself is asked.
 _joined() {
-    # Such as " 05:12:30 run 3.5m,  owner flux,  depth 0,  size 4,  1 drained".
-    _socket && _uptime=$(_flux uptime) && [[ $_uptime =~ ^\ *[^\ ]+\ run\  ]]
+    _socket && _uptime=$(_flux uptime) && _runs "$_uptime"
 }
+
+# Such as " 05:12:30 run 3.5m,  owner flux,  depth 0,  size 4,  1 drained".
+_runs() { [[ $1 =~ ^\ *[^\ ]+\ run\  ]]; }
 
 # Whether the broker has a place in its instance: before that it loads no modules. A broker that lost it ends.
 _has_place() { _socket && _flux module stats heartbeat >/dev/null; }

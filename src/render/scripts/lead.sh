@@ -7,7 +7,7 @@
     #@start
     #@finished
     #@archived
-    if [[ -n $_terminating ]]; then exit 143; fi
+    if [[ -n $_terminating ]]; then _end 143; fi
     _result=$_status
     #@post
     if ((_result != 0)); then
@@ -16,4 +16,4 @@
     fi
     # These two mean that the pod was stopped, and it would be started again: a command that ends so has failed.
     if ((_result == 137 || _result == 143)); then _result=1; fi
-    exit "$_result"
+    _end "$_result"

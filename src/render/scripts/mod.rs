@@ -140,10 +140,7 @@ fn init(model: &Model<'_>) -> String {
 }
 
 fn ready(model: &Model<'_>) -> String {
-    let mut values = settings([("viewbase", model.spec.flux.mount_path())]);
-    if !model.spec.flux.container.disable {
-        values += "export PATH=$PATH:$viewbase/view/bin\n";
-    }
+    let values = settings([("viewbase", model.spec.flux.mount_path())]);
     let user = User::of(model.runner.container).map_or_else(|| AS_IT_IS.to_owned(), User::find);
     Parts::default().with("settings", values).with("user", user).with("joined", JOINED).fill(READY)
 }
@@ -155,8 +152,8 @@ fn diagnose(model: &Model<'_>) -> String {
 /// The parts of `environment.sh`: the same in every container of the pods.
 fn environment(model: &Model<'_>) -> Parts {
     let flux = &model.spec.flux;
-    let exports: Vec<String> =
-        flux.environment.iter().map(|(name, value)| format!("export {name}={}", words::quote(value))).collect();
+    let export = |(name, value): (&String, &String)| format!("export {name}={}", words::with_variables(value));
+    let exports: Vec<String> = flux.environment.iter().map(export).collect();
     let python = flux.container.python_path.as_deref().unwrap_or_default();
     let values = settings([("_environment", exports.join("\n").as_str()), ("_python_path", python)]);
     let scheduler = "export FLUX_RC_EXTRA=$viewroot/etc/flux/rc1.d";

@@ -77,10 +77,7 @@ fn quorum(model: &Model<'_>) -> Option<i32> {
 
 /// Whether the lead waits for as many as are wanted when it starts, which may be others by then.
 pub(super) fn follows_size(model: &Model<'_>) -> bool {
-    model.role == Role::Root
-        && model.spec.max_size() > 1
-        && !model.runner.container.diagnostics
-        && model.spec.min_size.is_none()
+    model.role == Role::Root && model.spec.max_size() > 1 && !model.runner.container.diagnostics
 }
 
 /// The file that says how many those are.
@@ -90,7 +87,7 @@ pub(super) fn quorum_file(model: &Model<'_>) -> Option<String> {
 
 /// `--wrap` for `flux start`.
 pub(super) fn wrap(model: &Model<'_>) -> Vec<Word> {
-    model.spec.flux.wrap.iter().map(|wrap| Word::plain(format!("--wrap={wrap}"))).collect()
+    model.spec.flux.wrap.iter().map(|wrap| Word::with_variables(&format!("--wrap={wrap}"))).collect()
 }
 
 /// `/usr/bin/time` in front of `flux start`.

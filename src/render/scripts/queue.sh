@@ -8,10 +8,14 @@ _tell_queue() {
     fi
     while kill -0 $$ 2>/dev/null; do
         began=$SECONDS
-        "${_as_flux[@]}" flux python /flux_operator/queue.py "$_queue_port" "$configroot" </dev/null || true
+        "${_as_flux[@]}" flux python /flux_operator/tell-queue.py "$_queue_port" "$configroot" </dev/null || true
         if ((SECONDS - began > 60)); then delay=1; fi
         sleep "$delay"
         delay=$((delay < 8 ? delay * 2 : 15))
     done
 }
-if [[ $HOSTNAME == "$mainHost" ]]; then _tell_queue & fi
+if [[ $HOSTNAME == "$mainHost" ]]; then
+    _tell_queue &
+    # The user's shell may wait for what it has started itself.
+    disown || true
+fi

@@ -7,6 +7,7 @@ use super::words::{self, Word};
 use super::{AS_IT_IS, Access, ENVIRONMENT, File, JOINED, OPERATOR_DIR, SIGNALS, STRICT, environment};
 use super::{ends, options, queue};
 use crate::model::{Model, Role};
+use crate::pod::restart_policy;
 
 const RUNNER: &str = include_str!("runner.sh");
 const LEAD: &str = include_str!("lead.sh");
@@ -23,6 +24,20 @@ const DRAIN: &str = include_str!("drain.sh");
 const VERIFY: &str = include_str!("verify.sh");
 const QUORUM: &str = include_str!("quorum.sh");
 const MUNGE: &str = include_str!("munge.sh");
+
+/// A sign of life for containers beside this one.
+const PULSE: &str = "
+# Containers beside this one learn from it that this one lives: if it is killed, it leaves no other word.
+_pulse() {
+    local beat
+    for ((beat = 0; ; beat++)); do
+        if ! kill -0 $$ 2>/dev/null; then return 0; fi
+        echo \"$beat\" >\"$viewbase/.alive\" || true
+        sleep 5
+    done
+}
+_pulse &
+disown || true";
 
 /// The script and the files it reads.
 pub(super) fn files(model: &Model<'_>) -> Vec<File> {
@@ -44,7 +59,12 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let index = hooks.index.to_string();
     let mut values = vec![("viewbase", spec.flux.mount_path())];
     values.extend((model.role == Role::Root).then_some(("mainHost", main_host.as_str())));
-    values.extend([("_container", index.as_str()), ("_quiet", if spec.logging.quiet { "1" } else { "" })]);
+    let restarts = restart_policy(model) != "Never";
+    values.extend([
+        ("_container", index.as_str()),
+        ("_quiet", if spec.logging.quiet { "1" } else { "" }),
+        ("_restarts", if restarts { "1" } else { "" }),
+    ]);
     let role = match model.role {
         Role::Root => format!(
             "if [[ $HOSTNAME == \"$mainHost\" ]]; then\n{}else\n{}fi\n",
@@ -58,7 +78,8 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("settings", settings(values))
         .when(spec.logging.strict, "strict", STRICT)
         .with("signals", SIGNALS)
-        .with("init", hooks.line(Hook::Init))
+        .when(!restarts && model.sidecars().next().is_some(), "pulse", PULSE)
+        .with("init", here(hooks, Hook::Init))
         .with("user", user.map(User::make).unwrap_or_default())
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("output", output(hooks.container.logs()))
@@ -66,13 +87,30 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(spec.pod.host_network, "hostname", host_name(model))
         .with("options", options::broker_options(model))
         .when(spec.flux.munge_secret.is_some(), "munge", MUNGE)
-        .with("pre", hooks.line(Hook::Pre))
+        .with("pre", here(hooks, Hook::Pre))
         .when(user.is_some(), "owner", user::OWNS)
         .with("following", following(model, user.is_some()))
         .with("ends", ends::start(model))
         .with("queue", queue::start(model))
         .with("role", role)
         .fill(RUNNER)
+}
+
+/// The line that runs the user's shell in this one, so that what it sets stays; or nothing.
+fn here(hooks: &Hooks<'_>, hook: Hook) -> String {
+    let line = hooks.line(hook);
+    if line.is_empty() { line } else { format!("{line}; _restore") }
+}
+
+/// The line that runs `commands.post`.
+fn aside(hooks: &Hooks<'_>) -> String {
+    format!("_run_aside {}", hooks.line(Hook::Post))
+}
+
+/// The same on the lead, where it may fail a command that has ended well, if the spec is strict.
+fn post(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
+    let strict = if model.spec.logging.strict { "; if ((_result == 0)); then _result=$_aside; fi" } else { "" };
+    if hooks.line(Hook::Post).is_empty() { String::new() } else { aside(hooks) + strict }
 }
 
 /// On the node's network a pod has the node's name, also for programs that ask the system: Flux must be told its own.
@@ -154,13 +192,13 @@ fn lead(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("batch", batch)
         .with("archive", archive.unwrap_or_default())
         .when(model.counts_cores(), "resources", format!("    _gpus={}\n{RESOURCES}", model.rank_map.root().gpus))
-        .with("brokerPre", hooks.line(Hook::BrokerPre))
+        .with("brokerPre", here(hooks, Hook::BrokerPre))
         .when(hooks.container.diagnostics, "diagnose", diagnose)
         .when(finishes(model) && model.program.words.is_empty(), "shutdown", shut_down(model))
         .with("start", start(model))
         .when(finishes(model), "finished", FINISHED)
         .when(model.spec.archive.path.is_some(), "archived", ARCHIVED.replace("mv -f", &format!("{user}mv -f")))
-        .with("post", hooks.line(Hook::Post))
+        .with("post", post(model, hooks))
         .fill(LEAD)
 }
 
@@ -173,14 +211,20 @@ fn shut_down(model: &Model<'_>) -> String {
 fn archive(path: &str, user: &str) -> String {
     let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
     let folder = if folder.is_empty() { "/" } else { folder };
-    let values = [("_archive", path), ("_dump", &format!("{}/.new.{file}", folder.trim_end_matches('/')))];
-    let lines: String = settings(values).lines().map(|line| format!("    {line}\n")).collect();
-    lines + &Parts::default().with("mkdir", format!("{user}mkdir -p {} || true", words::quote(folder))).fill(ARCHIVE)
+    let dump = format!("{}/.new.{file}", folder.trim_end_matches('/'));
+    let [path, dump, folder] = [path, &dump, folder].map(words::with_variables);
+    let lines = format!("    _archive={path}\n    _dump={dump}\n");
+    lines + &Parts::default().with("mkdir", format!("{user}mkdir -p {folder} || true")).fill(ARCHIVE)
 }
 
 /// Starts the instance, again while it waits for more brokers than are wanted, and waits for its end.
 fn start(model: &Model<'_>) -> String {
-    if options::follows_size(model) { Parts::default().with("start", once(model)).fill(START) } else { once(model) }
+    if !options::follows_size(model) {
+        return once(model);
+    }
+    // With a host list of the user's, nobody here knows how many they are.
+    let all = if model.hostlist.is_none() { model.rank_map.size() } else { 0 };
+    format!("    _all={all}\n{}", Parts::default().with("start", once(model)).fill(START))
 }
 
 fn once(model: &Model<'_>) -> String {
@@ -226,9 +270,9 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let flux = words::to_bash(&words);
     let complete = completes(model);
     let end = if complete {
-        "exit 0"
+        "_end 0"
     } else {
-        "    # Never 0: an index that completes is never started again, and its rank would be lost.\n    exit 143\n"
+        "    # Never 0: an index that completes is never started again, and its rank would be lost.\n    _end 143\n"
     };
     let user = as_user(model);
     // One that still waits for its broker to join serves the next one as well.
@@ -240,7 +284,7 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let again = "        # One that had its place gets it back at once.\n        if [[ -e $viewbase/.heard ]] && \
                  ((SECONDS - _begun > _silence)); then _delay=1; fi\n";
     Parts::default()
-        .with("workerPre", hooks.line(Hook::WorkerPre))
+        .with("workerPre", here(hooks, Hook::WorkerPre))
         .when(!complete && model.has_followers(), "begin", "_begun=$SECONDS")
         .when(!complete && model.has_followers(), "again", again)
         .when(!complete && model.has_followers(), "listen", "_beside=_listen")
@@ -248,13 +292,13 @@ fn follower(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(model.drains(), "return", watch)
         .with("start", format!("{}_run {user}{flux} -o --config \"$cfg\" \"${{brokerOptions[@]}}\"", ends::find(model)))
         .when(model.drains(), "returned", "_before_end=:")
-        .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { hooks.line(Hook::Post) })
+        .with("post", if hooks.line(Hook::Post).is_empty() { ":".to_owned() } else { aside(hooks) })
         .when(complete, "complete", "break")
         .when(finishes(model), "unfinished", format!("rm -f {}", words::quote(&ended(model))))
         .when(
             finishes(model),
             "finished",
-            format!("if [[ $_status == 0 && -e {} ]]; then exit 0; fi", words::quote(&ended(model))),
+            format!("if [[ $_status == 0 && -e {} ]]; then _end 0; fi", words::quote(&ended(model))),
         )
         .with("end", end)
         .fill(FOLLOWER)

@@ -4,9 +4,34 @@
 #@settings
 #@strict
 #@signals
-_finished() { touch "$viewbase/flux-operator-complete.txt" || true; }
-trap _finished EXIT
-rm -f "$viewbase/flux-operator-complete.txt"
+_complete=$viewbase/flux-operator-complete.txt
+rm -f "$_complete"
+
+# Containers beside this one end when it has ended, and does not start again in its pod.
+_finished() { if [[ -z $_restarts || $1 == 0 || -n $_terminating ]]; then touch "$_complete" || true; fi; }
+trap '_finished "$?"' EXIT
+_end() {
+    # The user's shell may have a trap of its own for the end.
+    _finished "$1"
+    exit "$1"
+}
+
+# What the user's shell may have changed.
+_restore() {
+    trap _terminate TERM
+    IFS=$' \t\n'
+}
+
+# Runs the user's shell by itself, also if a signal comes: its `exit` and `wait` are its own. Its exit code is left in
+# `_aside`.
+_run_aside() {
+    local status=$_status
+    "$@" <&0 &
+    _await "$!"
+    _aside=$_status
+    _status=$status
+}
+#@pulse
 
 _say() { if [[ -z $_quiet ]]; then printf '%s\n' "$*"; fi; }
 fluxuser=$(id -un 2>/dev/null || id -u)
@@ -33,6 +58,9 @@ mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@munge
 #@pre
 #@owner
+# For the probes, which see the environment of the image only.
+rm -f "$configroot/run/flux/paths"
+printf '%s\n' "PATH=$PATH" "LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}" "PYTHONPATH=${PYTHONPATH-}" >"$configroot/run/flux/paths"
 #@following
 #@ends
 #@queue

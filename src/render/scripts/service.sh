@@ -18,7 +18,7 @@ trap terminate TERM
 #@script
 if [ -n "$terminating" ]; then exit 143; fi
 (
-    trap - TERM
+    trap 'wait; exit 143' TERM
     :
     #@command
     #@post

@@ -6,6 +6,7 @@ use super::hooks::{Hook, Hooks};
 use super::template::{Parts, settings};
 use super::{Access, ENVIRONMENT, File, SIGNALS, STRICT, environment};
 use crate::model::Model;
+use crate::pod;
 
 const SIDECAR: &str = include_str!("sidecar.sh");
 const SERVICE: &str = include_str!("service.sh");
@@ -36,14 +37,22 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let (spec, index) = (model.spec, hooks.index.to_string());
     let complete = format!("{}/flux-operator-complete.txt", spec.flux.mount_path());
     let name = hooks.container.name.as_deref().unwrap_or(&index);
-    let values =
-        [("viewbase", spec.flux.mount_path()), ("_container", &index), ("_name", name), ("_complete", &complete)];
+    let patience = pod::grace_seconds(model).saturating_sub(KILLED_AFTER_SECONDS + 1).max(0).to_string();
+    let values = [
+        ("viewbase", spec.flux.mount_path()),
+        ("_container", &index),
+        ("_name", name),
+        ("_complete", &complete),
+        ("_for_flux", &patience),
+    ];
     let there = if spec.flux.disable_socket {
         "compgen -G \"$configroot/run/flux/local*\" >/dev/null"
     } else {
         "[[ -S $configroot/run/flux/local ]]"
     };
-    let socket = format!("until {there} || [[ -n $_terminating || -e $_complete ]]; do _pause 1; done");
+    let waits = !spec.flux.no_wait_socket && asks_flux(hooks.container);
+    let socket = format!("until {there} || [[ -e $_complete ]]; do _pause 1; done");
+    let has_post = hooks.container.commands.post.is_some();
     Parts::default()
         .with("settings", settings(values))
         .when(spec.logging.strict, "strict", STRICT)
@@ -52,12 +61,34 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("servicePre", hooks.line(Hook::ServicePre))
         .with("pre", hooks.line(Hook::Pre))
-        .when(!spec.flux.no_wait_socket, "socket", socket)
+        .when(waits, "socket", socket)
         .with("script", hooks.script_line())
+        .when(has_post, "open", OPEN)
+        .when(has_post, "keep", KEEP)
+        .when(has_post, "kept", KEPT)
         .with("command", if hooks.container.diagnostics { diagnose() } else { hooks.line(Hook::Command) })
         .with("post", hooks.line(Hook::Post))
         .fill(SIDECAR)
 }
+
+/// Whether a container speaks with Flux. Any other, such as a server that the command of Flux asks, starts at once.
+fn asks_flux(container: &Container) -> bool {
+    let names_flux = |text: &String| text.to_ascii_lowercase().contains("flux");
+    let Container { command, commands, environment, .. } = container;
+    let shell = [command, &commands.script, &commands.init, &commands.service_pre, &commands.pre, &commands.post];
+    let variables = environment.iter().flat_map(|(name, value)| [name, value]);
+    container.diagnostics || shell.into_iter().flatten().chain(variables).any(names_flux)
+}
+
+/// How long after SIGTERM the script kills what it runs.
+const KILLED_AFTER_SECONDS: i64 = 5;
+
+/// What the command begins with (exported variables, the paths of Flux, the directory) is there for `commands.post` too,
+/// which comes after any number of attempts. It may be secret, so it is in a file without a name.
+const OPEN: &str = "exec {_kept}<>\"$viewbase/.kept.$_container\" && rm -f \"$viewbase/.kept.$_container\"";
+const KEEP: &str =
+    "{ export -p; declare -p viewroot configroot fluxsocket; printf 'cd %q\\n' \"$PWD\"; } >\"/proc/self/fd/$_kept\"";
+const KEPT: &str = ". \"/proc/self/fd/$_kept\" || true";
 
 /// Diagnostics through the socket of this pod's broker.
 fn diagnose() -> String {

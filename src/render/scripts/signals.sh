@@ -31,13 +31,18 @@ _run() {
     _child=$!
     if [[ -n $_beside ]]; then $_beside "$_child" & fi
     if [[ -n $_terminating ]]; then _signal "$_child"; fi
+    _await "$_child"
+    _child=
+}
+
+# Waits for a process to end, and leaves its exit code in `_status`.
+_await() {
     while :; do
         _status=0
-        wait "$_child" || _status=$?
-        # A signal ends `wait` before the command.
-        if ! kill -0 "$_child" 2>/dev/null; then break; fi
+        wait "$1" || _status=$?
+        # A signal ends `wait` before the process.
+        if ! kill -0 "$1" 2>/dev/null; then break; fi
     done
-    _child=
 }
 
 # Sleeps so many seconds, or until SIGTERM.

@@ -74,6 +74,17 @@ impl Word {
         Self { parts: vec![Part::Literal(text.into())], quoted: true }
     }
 
+    /// All of `text` as one word, in which only variables expand.
+    pub(crate) fn with_variables(text: &str) -> Self {
+        let (mut word, mut rest) = (Self { quoted: true, ..Self::default() }, text);
+        while let Some((before, after)) = rest.split_once('$') {
+            word.literal(before);
+            rest = word.variable(after);
+        }
+        word.literal(rest);
+        word
+    }
+
     /// Whether it is exactly `text`, however it was quoted.
     pub(crate) fn is(&self, text: &str) -> bool {
         matches!(self.parts.as_slice(), [Part::Literal(literal)] if literal == text)
@@ -175,6 +186,11 @@ pub(crate) fn quote(text: &str) -> String {
     shlex::try_quote(&text.replace('\0', "")).map_or_else(|_| "''".to_owned(), std::borrow::Cow::into_owned)
 }
 
+/// `text` as one word of bash, in which `$NAME` and `${NAME}` stand for their values.
+pub(crate) fn with_variables(text: &str) -> String {
+    Word::with_variables(text).to_bash()
+}
+
 /// What bash takes as the name of a variable.
 pub(crate) fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
@@ -226,6 +242,19 @@ mod tests {
             assert_eq!(arguments(command), expected, "{command}");
         }
         assert_eq!(split(" \n "), Ok(vec![]));
+    }
+
+    #[test]
+    fn in_one_word_only_variables_expand() {
+        for (text, expected) in [
+            ("", ""),
+            ("/opt/a b:$GREETING:${GREETING}", "/opt/a b:a  b*:a  b*"),
+            ("$(id) `id` \\ ' \" * ${X:-y} $UNSET$", "$(id) `id` \\ ' \" * ${X:-y} $"),
+        ] {
+            let script = format!("x={}; printf %s \"$x\"", with_variables(text));
+            let output = Command::new("bash").args(["-uc", &script]).env("GREETING", "a  b*").output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{script}");
+        }
     }
 
     #[test]

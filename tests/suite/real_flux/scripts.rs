@@ -253,7 +253,7 @@ fn a_lead_comes_up_with_the_brokers_that_are_wanted_by_now() {
     let side = alone(&world, spec);
     // Two find no node.
     let mut pods = side.start_all(2);
-    pods[0].wait_for_log("-Sbroker.quorum=4").unwrap();
+    pods[0].wait_for_log("flux start").unwrap();
     flux(&pods[0], "until flux uptime 2>/dev/null | grep -q ' quorum '; do sleep 0.1; done");
     side.change("quorum", "2\n");
     pods[0].wait_for_log("Fewer brokers are wanted by now").unwrap();

@@ -13,7 +13,6 @@ const OPTIONS: &str = "-Scron.directory=/mnt/flux/config/etc/flux/system/cron.d 
                        -Slog-stderr-level=6 -Slog-stderr-mode=local";
 
 /// What a lead of two pods has besides.
-const QUORUM: &str = " -Sbroker.quorum=2";
 
 #[test]
 fn init_brings_flux_and_its_files_and_can_be_repeated() {
@@ -56,7 +55,7 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
         assert_eq!(
             pod.calls()[0],
             format!(
-                "flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS}{QUORUM} /bin/bash /flux_operator/finish.sh \
+                "flux start -o --config /mnt/flux/config/etc/flux/config {OPTIONS} /bin/bash /flux_operator/finish.sh \
                  {submit}"
             )
         );
@@ -369,11 +368,11 @@ fn a_broker_that_has_joined_once_is_asked_alone_whether_it_has_its_place_still()
     assert_eq!(pod.calls().last().unwrap(), "flux module stats heartbeat");
 }
 
-/// A broker that waits for more than two, and says so.
+/// A broker that waits for all four, as it does if nothing else is said, and says so.
 const FOUR_ARE_WANTED: &str = r#"
 case $1 in
 uptime) echo ' 05:12:30 quorum 3.5m,  owner run,  depth 0,  size 4' ;;
-start) if [[ $* == *broker.quorum=4* ]]; then touch $ROOT/waits; exec sleep 1000; fi ;;
+start) if [[ $* != *broker.quorum=* ]]; then touch $ROOT/waits; exec sleep 1000; fi ;;
 esac
 "#;
 
@@ -388,8 +387,8 @@ fn a_lead_that_waits_for_more_brokers_than_are_wanted_by_now_starts_again_and_wa
     pod.write("flux_operator/quorum", "2\n");
     assert_eq!(running.0.wait().unwrap().code(), Some(0), "{}", pod.read("output"));
     let starts: Vec<_> = pod.calls().into_iter().filter(|call| call.starts_with("flux start")).collect();
-    let waits_for = |index: usize, quorum: &str| starts[index].contains(&format!(" -Sbroker.quorum={quorum} "));
-    assert!(starts.len() == 2 && waits_for(0, "4") && waits_for(1, "2"), "{starts:?}");
+    let waits = |index: usize| starts[index].contains(" -Sbroker.quorum=2 ");
+    assert!(starts.len() == 2 && !waits(0) && waits(1), "{starts:?}");
     assert!(pod.read("output").contains("Fewer brokers are wanted by now"), "{}", pod.read("output"));
 }
 
@@ -404,7 +403,7 @@ fn a_lead_that_comes_when_the_command_has_ended_well_does_not_run_it_again() {
 
 const SIDECAR: &str = "
   size: 2
-  flux: {environment: {GREETING: it's \"a\" $b}}
+  flux: {environment: {GREETING: it's \"a\" $(b) $fluxsocket}}
   containers:
   - {runFlux: true, cores: 1}
   - {name: side, command: \"sleep 0 && . VIEW && echo \\\"$fluxsocket;$GREETING\\\" >$ROOT/side; COMMAND\"}
@@ -433,7 +432,7 @@ fn a_sidecar_waits_for_the_socket_and_ends_no_sooner_than_flux() {
     assert!(running.0.try_wait().unwrap().is_none(), "its pod would not be ready any more");
     pod.write("mnt/flux/flux-operator-complete.txt", "");
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
-    assert_eq!(pod.read("side"), format!("local://{}/local;it's \"a\" $b\n", run.display()));
+    assert_eq!(pod.read("side"), format!("{0};it's \"a\" $(b) {0}\n", format!("local://{}/local", run.display())));
 }
 
 #[test]
@@ -455,6 +454,120 @@ fn what_prepares_a_sidecar_may_fail_too() {
     pod.until("output", "Container side ended with 7 and is started again in 1 s.");
     pod.write("mnt/flux/flux-operator-complete.txt", "");
     assert_eq!(running.0.wait().unwrap().code(), Some(0));
+}
+
+/// The container that runs Flux may be killed without a word: for want of memory, all of it is.
+#[test]
+fn a_sidecar_ends_when_the_sign_of_life_of_flux_stays_away() {
+    let pod = sidecar("exec sleep 1000");
+    let script = pod.read("flux_operator/start-1.sh");
+    assert!(script.contains("_missed++ >= 90"));
+    pod.write("flux_operator/start-1.sh", &script.replace("_missed++ >= 90", "_missed++ >= 3"));
+    let _socket = pod.socket();
+    let mut running = pod.start("start-1.sh");
+    pod.until("side", "local://");
+    for beat in 0..6 {
+        pod.write("mnt/flux/.alive", &format!("{beat}\n"));
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(running.0.try_wait().unwrap().is_none(), "it lives");
+    }
+    assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    let flux = Pod::new(SIDECAR, 0);
+    flux.init();
+    flux.behave("sleep 1000");
+    let _running = flux.start("wait-0.sh");
+    flux.until("mnt/flux/.alive", "0\n");
+    flux.until("mnt/flux/.alive", "1\n");
+}
+
+/// A server has time to write what it holds, and goes after Flux, whose jobs may need it.
+#[test]
+fn a_sidecar_is_told_to_end_after_flux_and_has_its_time() {
+    for name in ["start-1.sh", "services-0.sh"] {
+        let serve = r#"sleep 0 flux; bash -c 'trap \"echo told >>$ROOT/told; sleep 1; echo kept >>$ROOT/told; exit 0\" TERM; touch $ROOT/up; while :; do sleep 0.1; done'"#;
+        let spec = format!(
+            "  containers: [{{runFlux: true, cores: 1}}, {{name: side, command: \"{serve}\"}}]\n  services: [{{name: db, command: \
+             \"{serve}\"}}]\n"
+        );
+        let pod = Pod::new(&spec, 0);
+        pod.init();
+        pod.write("mnt/flux/.alive", "0\n");
+        let _socket = pod.socket();
+        let mut running = pod.start(name);
+        pod.until("up", "");
+        running.signal();
+        if name == "start-1.sh" {
+            std::thread::sleep(Duration::from_secs(1));
+            assert!(!pod.path("told").exists(), "Flux has not ended yet");
+            pod.write("mnt/flux/flux-operator-complete.txt", "");
+        }
+        assert_eq!(running.0.wait().unwrap().code(), Some(143), "{}", pod.read("output"));
+        assert_eq!(pod.read("told"), "told\nkept\n", "{name}");
+    }
+}
+
+#[test]
+fn what_a_sidecar_has_set_is_there_when_it_has_ended() {
+    let side = "name: side, commands: {servicePre: 'export OUT=\"a $HOME\"; cd /', post: 'echo \"$OUT $PWD $viewroot\" >$ROOT/after'},";
+    let pod = Pod::new(
+        &SIDECAR.replace("name: side,", side).replace("sleep 0 && . VIEW && ", ": ").replace("COMMAND", ":"),
+        0,
+    );
+    pod.init();
+    let _socket = pod.socket();
+    let _running = pod.start("start-1.sh");
+    pod.until("after", "\n");
+    assert_eq!(pod.seen(&pod.read("after")), "a /root / /mnt/flux/view\n");
+}
+
+#[test]
+fn a_sidecar_that_does_not_speak_with_flux_starts_before_it() {
+    let pod = Pod::new("  containers: [{runFlux: true, cores: 1}, {name: side, command: touch $ROOT/serves}]\n", 0);
+    pod.init();
+    let _running = pod.start("start-1.sh");
+    pod.until("serves", "");
+}
+
+#[test]
+fn the_users_traps_exits_and_separators_are_its_own() {
+    let spec = r#"
+  size: 2
+  containers:
+  - {name: app, runFlux: true, cores: 1, command: sh -c 'exit 3', commands: {pre: "trap 'echo bye' EXIT; trap : TERM; IFS=x", post: "sleep 1 & wait; exit 0"}}
+  - {name: side, command: flux proxy}
+"#;
+    let pod = Pod::new(spec, 0);
+    let (code, text) = pod.lead();
+    assert!(code == Some(3) && text.contains("bye"), "{code:?} {text}");
+    assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists(), "the other container never ended");
+    // Nothing but the end of the instance completes an index.
+    let follower = Pod::new(spec, 1);
+    follower.init();
+    follower.behave("if [[ $1 == start ]]; then echo >>$ROOT/starts; fi");
+    let mut running = follower.start("wait-0.sh");
+    follower.until("starts", "\n\n");
+    assert_eq!(running.terminate().code(), Some(143));
+}
+
+#[test]
+fn a_container_that_starts_again_in_its_pod_ends_no_other() {
+    let spec = "  pod: {restartPolicy: OnFailure}\n  containers: [{cores: 1, command: sh -c 'exit CODE'}]\n";
+    for (code, is_over) in [("3", false), ("0", true)] {
+        let pod = Pod::new(&spec.replace("CODE", code), 0);
+        pod.lead();
+        assert_eq!(pod.path("mnt/flux/flux-operator-complete.txt").exists(), is_over, "{code}");
+    }
+}
+
+#[test]
+fn probes_find_flux_where_the_users_shell_has_found_it() {
+    let pod =
+        Pod::new("  containers: [{cores: 1, command: hostname, commands: {pre: 'export PATH=/opt/own:$PATH'}}]\n", 0);
+    pod.lead();
+    let _socket = pod.socket();
+    pod.program("opt/own/flux", "#!/bin/bash\necho ' 05:12:30 run 3.5m,  owner run,  depth 0,  size 1'\n");
+    pod.behave("exit 1");
+    assert_eq!(pod.run("ready.sh").0, Some(0));
 }
 
 #[test]
