@@ -1,6 +1,6 @@
 //! What differs for MiniClusters whatever their fields say: each is said once, of all that it concerns. Pure.
 
-use tributary::api::minicluster::{MiniCluster, MiniClusterSpec};
+use tributary::api::minicluster::{MiniCluster, MiniClusterSpec, Runner};
 
 use super::report::{Finding, Severity};
 
@@ -12,7 +12,7 @@ struct Everywhere {
     hint: &'static str,
 }
 
-const ALL: [Everywhere; 4] = [
+const ALL: [Everywhere; 6] = [
     Everywhere {
         rule: "CurveCert",
         concerns: |spec| spec.flux.curve_cert_secret.is_none(),
@@ -20,11 +20,24 @@ const ALL: [Everywhere; 4] = [
         hint: "where something of yours reads it, mount the Secret",
     },
     Everywhere {
+        rule: "DeletedJob",
+        concerns: has_command,
+        what: "the command ran once more when somebody deleted a Job that had ended; now the MiniCluster stays as it ended",
+        hint: "`agentctl restart NAME` runs it once more",
+    },
+    Everywhere {
         rule: "FollowerPods",
         concerns: |spec| spec.max_size() > 1,
         what: "after a command that fails, and after an interactive instance, pods of followers stayed; now they are \
                deleted with the Job's other pods",
         hint: "read their logs before the Job ends, or have them collected",
+    },
+    Everywhere {
+        rule: "ReadyPods",
+        concerns: has_command,
+        what: "a pod was Ready when its container ran; now it is when its broker has joined, so a short command may end before \
+               its pods are",
+        hint: "do not wait for Ready pods of such a command, but for status.phase of the MiniCluster: Succeeded or Failed",
     },
     Everywhere {
         rule: "SidecarEnd",
@@ -41,6 +54,11 @@ const ALL: [Everywhere; 4] = [
         hint: "write maxSize for instances that are to grow",
     },
 ];
+
+fn has_command(spec: &MiniClusterSpec) -> bool {
+    let has = |runner: Runner<'_>| runner.container.command.is_some() || runner.container.commands.script.is_some();
+    spec.runner().is_ok_and(has)
+}
 
 /// What is to be said of all these together.
 pub(super) fn findings(mini_clusters: &[MiniCluster]) -> Vec<Finding> {

@@ -69,6 +69,15 @@ impl Differences {
             }
             None => {}
         }
+        let pasted = [
+            (format!("{path}.commands.prefix"), container.commands.prefix.as_ref()),
+            ("spec.flux.submitCommand".to_owned(), spec.flux.submit_command.as_ref()),
+            ("spec.flux.optionFlags".to_owned(), spec.flux.option_flags.as_ref()),
+            ("spec.archive.path".to_owned(), spec.archive.path.as_ref()),
+        ];
+        for (field, text) in pasted {
+            self.constructs(&field, text.into_iter().flat_map(|text| shell::in_words(text)));
+        }
         if (script.is_some() || command.is_some()) && spec.backoff_limit.is_none_or(|limit| limit == 0) {
             let (what, hint) = if spec.logging.strict {
                 (

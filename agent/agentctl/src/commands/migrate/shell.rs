@@ -51,12 +51,19 @@ pub(super) fn in_command(text: &str, environment: &BTreeMap<String, String>) -> 
     found
 }
 
+/// Of a text that was pasted as it is, and whose words have `$NAME` expanded now.
+pub(super) fn in_words(text: &str) -> impl Iterator<Item = Construct> {
+    let found = in_command(text, &BTreeMap::new()).into_iter();
+    found.filter(|construct| ["CommandSubstitution", "ShellExpansion"].contains(&construct.rule))
+}
+
 /// Of `commands.script`: a here-document without quotes. Where every dollar is escaped, as upstream's documentation
-/// shows it, the backslashes are understood as upstream's.
+/// shows it, and one of them begins a name, the backslashes are understood as upstream's.
 pub(super) fn in_script(text: &str) -> Vec<Construct> {
     let seen = scan(text);
+    let begins_a_name = |after: &str| after.starts_with(|c: char| c.is_ascii_alphabetic() || "_{(@".contains(c));
     let own = seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty();
-    pasted(text, own)
+    pasted(text, own || !text.split("\\$").skip(1).any(begins_a_name))
 }
 
 /// Of batch lines: `echo "…"`.
@@ -203,10 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn what_was_pasted_into_a_script_is_no_shell_any_more() {
+        let rules = |text: &str| in_words(text).map(|construct| construct.rule).collect::<Vec<_>>();
+        assert_eq!(rules("numactl -C $(cat /cores)"), ["CommandSubstitution"]);
+        assert_eq!(rules("/state/${JOB:-one}.tar.gz"), ["ShellExpansion"]);
+        assert_eq!(rules("strace,-o,/tmp/$HOSTNAME.out '*'"), [""; 0]);
+    }
+
+    #[test]
     fn scripts_lose_no_backslashes_any_more() {
         let rules = |text: &str| in_script(text).into_iter().map(|construct| construct.rule).collect::<Vec<_>>();
         assert_eq!(rules("#!/bin/bash\necho hello\n"), [""; 0]);
         assert_eq!(rules("echo \\${FLUX_TASK_RANK}"), [""; 0]);
+        assert_eq!(rules("for one in \"\\$@\"; do h=\\`date\\`; done"), [""; 0]);
+        assert_eq!(rules("awk \"{print \\$1}\""), ["EscapedDollar"]);
         assert_eq!(rules("echo \\$(seq 3) $HOME"), ["EscapedDollar", "EarlyExpansion"]);
         assert_eq!(rules("x=1\necho $x"), ["EarlyExpansion"]);
         assert_eq!(in_batch("echo \\$HOME")[0].rule, "EscapedDollar");
