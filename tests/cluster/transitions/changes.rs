@@ -80,8 +80,18 @@ pub(super) fn changes(at: &str, schema: &Value, value: &Value) -> Vec<(Change, S
     all
 }
 
-/// Whether words name a field, or what it lies in.
+/// Whether words name a field, or what it lies in. Where an API server refuses the Job, they name the Job's field: what
+/// Kubernetes has too has the same name there.
 pub(super) fn names(words: &str, at: &str) -> bool {
+    let is_of_the_job = words.contains("spec.template.");
+    let in_the_job = |segment: &str| match segment.split(['[', '{']).next().unwrap_or_default() {
+        "spec" | "containers" | "services" | "pod" | "flux" => false,
+        "environment" => words.contains(".env["),
+        name => words.contains(&format!(".{name}")),
+    };
+    if is_of_the_job && at.split('.').any(in_the_job) {
+        return true;
+    }
     let bare = |path: &str| -> String {
         let mut inside = false;
         path.chars()

@@ -50,7 +50,11 @@ impl Eyes {
     /// What there is of a namespace, in all clusters.
     pub(super) fn of(&self, namespace: &str) -> BTreeMap<Key, Value> {
         let seen = self.seen.lock().unwrap();
-        let own = seen.objects.iter().filter(|((_, of, ..), _)| of == namespace);
+        let clusters = seen.objects.keys().next_back().map_or(0, |(last, ..)| last + 1);
+        let own = (0..clusters).flat_map(|cluster| {
+            let from = seen.objects.range((cluster, namespace.to_owned(), "", String::new())..);
+            from.take_while(move |((at, of, ..), _)| *at == cluster && of == namespace)
+        });
         own.map(|(key, object)| (key.clone(), object.clone())).collect()
     }
 
@@ -84,7 +88,8 @@ impl Eyes {
                 None if still => return Ok(objects),
                 None if begun.elapsed() >= patience => return Err("objects change without end".to_owned()),
                 Some(why) if begun.elapsed() >= patience => return Err(why),
-                _ => {}
+                // To look at everything takes the time of those who are to settle.
+                _ => tokio::time::sleep(Duration::from_millis(200)).await,
             }
         }
     }

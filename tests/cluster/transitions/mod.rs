@@ -107,6 +107,9 @@ async fn whatever_is_changed_is_as_if_it_were_new() {
     for index in (1..all.len()).rev() {
         all.swap(index, rng.next_u64() as usize % (index + 1));
     }
+    // Each field once, then on containers of other kinds.
+    let mut seen = BTreeSet::new();
+    all.sort_by_cached_key(|case| !seen.insert(case.field.clone()));
     let queue: Mutex<VecDeque<_>> =
         Mutex::new(all.into_iter().take(count).map(|case| (case, rng.next_u64())).collect());
     let queue = &queue;
