@@ -414,13 +414,23 @@ impl Burst {
         let mut missing = Vec::new();
         if wanted > self.spec.max_size {
             let ranks = self.spec.max_size;
-            missing.push(format!("{wanted} brokers are wanted, and the instance has ranks for {ranks}"));
+            missing.push(format!(
+                "{wanted} brokers are wanted, and the instance has ranks for {ranks}: a restart is needed"
+            ));
         }
         let (peers, placed) = (cluster.peers(), self.status.as_ref().and_then(|status| status.peer.as_deref()));
         if let Some(placed) = placed.filter(|placed| !peers.is_empty() && !peers.contains(placed)) {
-            missing.push(format!("it is wanted on {}, and it is on {placed}", peers.join(" or ")));
+            // The ranks of a burst of one peer have a property that names it.
+            let how = match cluster.peer {
+                Some(_) => "a restart is needed".to_owned(),
+                None => {
+                    let name = self.metadata.name.as_deref().unwrap_or_default();
+                    format!("`agentctl burst cancel {name}` and then `agentctl burst retry {name}` move it")
+                }
+            };
+            missing.push(format!("it is wanted on {}, and it is on {placed}: {how}", peers.join(" or ")));
         }
-        (!missing.is_empty()).then(|| format!("{}: a restart is needed", missing.join("; ")))
+        (!missing.is_empty()).then(|| missing.join("; "))
     }
 
     /// What `root` declares of its slot now; nothing while its spec is refused.
@@ -460,8 +470,9 @@ mod tests {
                 "{size: 4, peers: [north, south]}",
                 4,
                 Some(
-                    "4 brokers are wanted, and the instance has ranks for 3; it is wanted on north or south, and it is on \
-                     west: a restart is needed",
+                    "4 brokers are wanted, and the instance has ranks for 3: a restart is needed; it is wanted on north or \
+                     south, and it is on west: `agentctl burst cancel lake-burst-0` and then `agentctl burst retry \
+                     lake-burst-0` move it",
                 ),
             ),
         ] {

@@ -271,9 +271,10 @@ impl OnDemand {
 }
 
 impl BurstCluster {
-    /// Number of brokers, for a root of `root_size` (upstream documents this default and loses it).
+    /// Number of brokers, for a root of `root_size` (upstream documents this default and loses it). A root that grows makes no
+    /// burst larger than its `maxSize`.
     pub fn size(&self, root_size: i32) -> i32 {
-        self.size.unwrap_or(root_size)
+        self.size.unwrap_or_else(|| self.max_size.map_or(root_size, |most| root_size.min(most.max(1))))
     }
 
     /// Number of ranks reserved, for a root of `root_size`.

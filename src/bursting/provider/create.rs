@@ -156,15 +156,31 @@ impl Provider {
         if quotas.is_empty() {
             return Ok(None);
         }
-        let mut ahead = Ahead::default();
+        let ahead = self.ahead(key);
+        let (pod, lead_service) = (template.spec.clone().unwrap_or_default(), u32::from(!wanted.whole));
+        Ok(quota::exceeded(&quotas, &pod, wanted.size, lead_service, &ahead))
+    }
+
+    /// What other bursts in the namespace of a slot were promised, and have not made yet.
+    fn ahead(&self, key: &SlotKey) -> Ahead {
+        let mut promised = Vec::new();
         for ((_, slot), entry) in self.state.lock().ledger.in_namespace(&key.0).filter(|(other, _)| *other != key) {
             let made = self.shared.caches.pods_of(&key.0, slot).len();
             let pending = entry.size.saturating_sub(u32::try_from(made).unwrap_or(u32::MAX));
-            ahead.pods = ahead.pods.saturating_add(pending);
-            ahead.cores = ahead.cores.saturating_add(pending.saturating_mul(entry.charge.cores));
+            if pending > 0 {
+                promised.push((slot.clone(), pending, entry.charge.cores));
+            }
         }
-        let (pod, lead_service) = (template.spec.clone().unwrap_or_default(), u32::from(!wanted.whole));
-        Ok(quota::exceeded(&quotas, &pod, wanted.size, lead_service, ahead))
+        let mut ahead = Ahead::default();
+        for (slot, pending, cores) in promised {
+            let hosted = self.shared.caches.hosted.of(&ObjectKey::namespaced(&key.0, &slot));
+            let job = hosted.and_then(|hosted| self.rendered(&hosted).ok()?.job.spec);
+            match job.and_then(|job| job.template.spec) {
+                Some(pod) => ahead.pods(&pod, pending),
+                None => ahead.unseen_pods(cores, pending),
+            }
+        }
+        ahead
     }
 }
 

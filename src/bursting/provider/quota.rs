@@ -15,12 +15,26 @@ use tributary_render::quantity::milli;
 type Amounts = BTreeMap<String, i128>;
 
 /// What else takes from the same quotas and is not counted there yet: brokers that were admitted before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ahead {
-    /// Their pods.
-    pub pods: u32,
-    /// Their cores.
-    pub cores: u32,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ahead(Amounts);
+
+impl Ahead {
+    /// So many pods like this one come as well.
+    pub(super) fn pods(&mut self, pod: &PodSpec, count: u32) {
+        self.add(of_pod(pod), count);
+    }
+
+    /// So many of which only the cores are known.
+    pub(super) fn unseen_pods(&mut self, cores: u32, count: u32) {
+        let cores = ["cpu", "requests.cpu"].map(|word| (word.to_owned(), 1000 * i128::from(cores)));
+        self.add(of_pod(&PodSpec::default()).into_iter().chain(cores), count);
+    }
+
+    fn add(&mut self, one: impl IntoIterator<Item = (String, i128)>, count: u32) {
+        for (word, amount) in one {
+            *self.0.entry(word).or_default() += amount * i128::from(count);
+        }
+    }
 }
 
 /// What one word of a quota is charged with.
@@ -40,7 +54,7 @@ pub struct Charge {
 
 /// What `brokers` pods like `pod`, and the objects beside them, are charged by each quota that counts them. `services`: how many
 /// are surely new; the headless one may be there already.
-pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: Ahead) -> Vec<Charge> {
+pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: &Ahead) -> Vec<Charge> {
     let mut wanted = of_pod(pod);
     wanted.values_mut().for_each(|amount| *amount *= i128::from(brokers));
     let one = |word: &str| (word.to_owned(), 1000);
@@ -61,12 +75,7 @@ pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: 
         for (word, limit) in &hard {
             let (Some(wanted), Some(limit)) = (wanted.get(word), milli(&limit.0)) else { continue };
             let used = used.get(word).and_then(|used| milli(&used.0)).unwrap_or(0);
-            let ahead = 1000
-                * i128::from(match word.as_str() {
-                    "pods" | "count/pods" => ahead.pods,
-                    "cpu" | "requests.cpu" => ahead.cores,
-                    _ => 0,
-                });
+            let ahead = ahead.0.get(word).copied().unwrap_or(0);
             charges.push(Charge {
                 quota: quota.metadata.name.clone().unwrap_or_default(),
                 resource: word.clone(),
@@ -80,7 +89,7 @@ pub fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: 
 }
 
 /// The first quota that these would exceed, with what is missing.
-pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: Ahead) -> Option<String> {
+pub fn exceeded(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32, ahead: &Ahead) -> Option<String> {
     let Charge { quota, resource, left, needed, .. } =
         charges(quotas, pod, brokers, services, ahead).into_iter().find(|charge| !charge.fits)?;
     Some(format!("ResourceQuota {quota} leaves {left} of {resource}, and the burst needs {needed}"))
@@ -178,7 +187,7 @@ mod tests {
             (json!({"persistentvolumeclaims": "0"}), json!({}), None),
         ];
         for (hard, used, expected) in table {
-            let found = exceeded(&[quota(hard.clone(), used)], &pod(), 3, 1, Ahead::default());
+            let found = exceeded(&[quota(hard.clone(), used)], &pod(), 3, 1, &Ahead::default());
             match expected {
                 None => assert_eq!(found, None, "{hard}"),
                 Some(part) => assert!(found.clone().unwrap_or_default().contains(part), "{hard}: {found:?}"),
@@ -189,17 +198,29 @@ mod tests {
     #[test]
     fn who_makes_no_service_needs_no_room_for_one() {
         let none = quota(json!({"services": "0", "count/services": "0"}), json!({}));
-        assert_eq!(exceeded(&[none], &pod(), 3, 0, Ahead::default()), None);
+        assert_eq!(exceeded(&[none], &pod(), 3, 0, &Ahead::default()), None);
     }
 
     #[test]
     fn what_was_promised_before_counts_and_scoped_quotas_are_left_alone() {
         let tight = quota(json!({"pods": "5", "requests.cpu": "12"}), json!({}));
-        let ahead = |pods, cores| exceeded(std::slice::from_ref(&tight), &pod(), 3, 1, Ahead { pods, cores });
-        assert_eq!(ahead(2, 3), None);
-        assert!(ahead(3, 0).is_some() && ahead(0, 4).is_some());
+        let beside = |pods, cores| {
+            let mut ahead = Ahead::default();
+            ahead.unseen_pods(cores, pods);
+            exceeded(std::slice::from_ref(&tight), &pod(), 3, 1, &ahead)
+        };
+        assert_eq!(beside(1, 3), None);
+        assert!(beside(3, 0).is_some() && beside(1, 4).is_some());
+        let mut ahead = Ahead::default();
+        ahead.pods(&pod(), 2);
+        for (word, hard, fits) in
+            [("requests.nvidia.com/gpu", "5", true), ("requests.nvidia.com/gpu", "4", false), ("memory", "4Gi", false)]
+        {
+            let found = exceeded(&[quota(json!({word: hard}), json!({}))], &pod(), 3, 1, &ahead);
+            assert_eq!(found.is_none(), fits, "{word} {hard}: {found:?}");
+        }
         let mut scoped = quota(json!({"pods": "0"}), json!({}));
         scoped.spec = serde_json::from_value(json!({"scopes": ["BestEffort"]})).unwrap();
-        assert_eq!(exceeded(&[scoped], &pod(), 3, 1, Ahead::default()), None);
+        assert_eq!(exceeded(&[scoped], &pod(), 3, 1, &Ahead::default()), None);
     }
 }

@@ -227,6 +227,7 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
                     ),
                     false => "a burst of another cluster has this name here".to_owned(),
                 };
+                let taken = format!("{taken}: give the burst another name (clusters[].name)");
                 rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
             }
         };

@@ -200,8 +200,10 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
 pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
     let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration);
     let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
+    // While it waits for Kueue, none of it is here.
+    let Some(since) = kueue::runs_since(hosted, *since) else { return false };
     let limit = Duration::from_secs(u64::try_from(limit.seconds).unwrap_or(0));
-    let left = limit.saturating_sub(elapsed(*since, view.now.wall));
+    let left = limit.saturating_sub(elapsed(since, view.now.wall));
     if !left.is_zero() {
         wake(step, left);
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tributary_api::budget::{Spent, Usage};
-use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_api::burst::{Burst, BurstDemand, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
@@ -23,13 +23,13 @@ use super::demand::decide::{self, Seen};
 use super::hold;
 use super::lead_address::NoLead;
 use super::offer;
-use super::place::{self, Claims};
+use super::place::{self, Claims, Wish};
 use super::placement_backoff;
 use crate::contact::Contacts;
 use crate::note::Note;
 use crate::peers::PeerView;
 use crate::template::Charge;
-use crate::timing::{elapsed, later};
+use crate::timing::{LOST_AFTER, elapsed, later};
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,7 +168,9 @@ impl<'a> Draft<'a> {
         let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
         let spec = &self.view.burst.spec;
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
-        let known = self.status.demand.take().unwrap_or_default();
+        // One that ran all the time until now is in use: it goes when nothing asks for it any more.
+        let runs = || BurstDemand { awake: self.status.peer.is_some(), ..BurstDemand::default() };
+        let known = self.status.demand.clone().unwrap_or_else(runs);
         self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
         if let Some(Standing::Spent(why)) = spent {
             return Some((BurstHold::BudgetSpent, why));
@@ -435,7 +437,12 @@ impl<'a> Draft<'a> {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }
-        match place::place(&offer::wish(view.burst), view.peers, &view.claimed.claimed(), &excluded) {
+        let wish = offer::wish(view.burst);
+        match place::place(&wish, view.peers, &view.claimed.claimed(), &excluded) {
+            Ok(peer) if let Some((first, left)) = self.asked_before(&peer, &wish, &excluded) => {
+                self.wake_in(left);
+                self.set(BurstPhase::Pending, format!("{first} is asked first, and is not connected for the moment"));
+            }
             Ok(peer) => {
                 self.notes.push(Note::normal("Placed", format!("placed on {peer}")));
                 self.set(BurstPhase::Offered, format!("offered to {peer}, which has not answered yet"));
@@ -456,6 +463,24 @@ impl<'a> Draft<'a> {
                 self.set(phase, none.to_string());
             }
         }
+    }
+
+    /// A peer that its user named before this one and that may be about to connect, and for how long that is awaited: its agent,
+    /// or this one, may just have started.
+    fn asked_before(
+        &self,
+        chosen: &PeerName,
+        wish: &Wish,
+        excluded: &BTreeMap<PeerName, String>,
+    ) -> Option<(PeerName, Duration)> {
+        let view = self.view;
+        let before = wish.peers.iter().take_while(|peer| *peer != chosen).filter(|peer| !excluded.contains_key(*peer));
+        let awaited = |peer: &PeerName| {
+            let there = view.peers.get(peer)?;
+            let away = view.contacts.away(peer, view.now.mono).filter(|_| !there.suspended && !there.draining)?;
+            LOST_AFTER.checked_sub(away).filter(|left| !left.is_zero()).map(|left| (peer.clone(), left))
+        };
+        before.filter_map(awaited).next()
     }
 
     /// From now on it costs what the peer costs at this moment.

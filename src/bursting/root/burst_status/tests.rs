@@ -9,6 +9,7 @@ use super::*;
 use crate::root::demand::ask::Asked;
 use crate::timing::{Times, reserved_for};
 
+mod demand;
 mod lost;
 mod tunnel_ends;
 mod whole;
@@ -442,45 +443,19 @@ fn a_budget_that_cannot_be_read_ends_nothing_and_places_nothing() {
 }
 
 #[test]
-fn a_burst_on_demand_sleeps_until_jobs_ask_and_after_they_are_done() {
-    let mut world = World::new();
-    world.burst.spec.on_demand = Some(OnDemandSpec { max_idle: 60.into(), min_pending: 1 });
-    world.step().is(BurstPhase::Asleep, None).after(9_999).is(BurstPhase::Asleep, None);
-    assert!(world.published.is_empty(), "it is offered to nobody");
-    world.seen = Some(Seen { at: Timestamp::UNIX_EPOCH, found: Err(("Forbidden", "may not".into())) });
-    world.step().is(BurstPhase::Asleep, None);
-    let condition = |world: &World| {
-        let status = world.burst.status.as_ref().unwrap();
-        let found = tributary_cluster::conditions::find(&status.conditions, "Demand").unwrap();
-        (found.status.clone(), found.reason.clone())
-    };
-    assert_eq!(condition(&world), ("Unknown".into(), "Forbidden".into()));
-    assert_eq!(world.notes.last().map(String::as_str), Some("QueueForbidden"));
-    world.look(2, false).step().is(BurstPhase::Asleep, None).after(5).look(2, false).step();
-    world.is(BurstPhase::Offered, Some("north"));
-    world.say("north", BurstPhase::Ready).step().give_certificate("north").is(BurstPhase::Ready, Some("north"));
-    world.look(0, true).after(500).is(BurstPhase::Ready, Some("north"));
-    assert_eq!(condition(&world), ("True".into(), "InUse".into()));
-    let idle = |world: &mut World, seconds: &[u64]| {
-        for seconds in seconds {
-            world.look(0, false).after(*seconds);
+fn the_peer_that_is_asked_first_has_a_moment_to_connect() {
+    for connects in [true, false] {
+        let mut world = World::new();
+        world.named(&["west", "north"]).cut("west").step().is(BurstPhase::Pending, None);
+        let message = world.burst.status.as_ref().unwrap().message.clone();
+        assert_eq!(message, "west is asked first, and is not connected for the moment");
+        world.after(8).is(BurstPhase::Pending, None);
+        if connects {
+            world.connect("west").step().is(BurstPhase::Offered, Some("west"));
+        } else {
+            world.after(1).step().is(BurstPhase::Offered, Some("north"));
         }
-        world.look(0, false).step().is(BurstPhase::Ready, Some("north"));
-    };
-    idle(&mut world, &[30, 29]);
-    // The agent is another one, and has not looked yet; who knows what happened meanwhile.
-    world.seen = None;
-    world.after(500).is(BurstPhase::Ready, Some("north"));
-    assert_eq!(condition(&world), ("True".into(), "Idle".into()));
-    idle(&mut world, &[0, 30, 29]);
-    world.seen = None;
-    world.after(20).look(0, false).step().is(BurstPhase::Draining, Some("north"));
-    world.look(9, false).step().is(BurstPhase::Draining, Some("north"));
-    world.confirm("north").after(5).is(BurstPhase::Asleep, None);
-    world.look(9, false).step().is(BurstPhase::Offered, Some("north"));
-    assert_eq!(world.burst.status.as_ref().unwrap().demand.as_ref().unwrap().starts, 2);
-    assert_eq!(offer::desired(&world.burst).hosted_uid, None, "a new life there");
-    world.edit(|spec| spec.release = true).confirm("north").step().is(BurstPhase::Released, None);
+    }
 }
 
 #[test]

@@ -491,7 +491,7 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
     let quotas = inside.quotas.get(&slot.0).cloned().unwrap_or_default();
     let lead_service = u32::from(!desired.whole);
     let mut rows = charges(&quotas, &side.pod, desired.size, lead_service);
-    if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, lead_service, Ahead::default()) {
+    if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, lead_service, &Ahead::default()) {
         return Err(Rejection::new(RejectionReason::QuotaExceeded, exceeded));
     }
     rows.extend(import_charges(own, desired, &ledger, &slot, &import));
@@ -570,7 +570,7 @@ fn charges(
         needed: charge.needed,
         fits: charge.fits,
     };
-    quota::charges(quotas, pod, brokers, services, Ahead::default()).into_iter().map(row).collect()
+    quota::charges(quotas, pod, brokers, services, &Ahead::default()).into_iter().map(row).collect()
 }
 
 /// Ranks of a slot, `0` or `4-6`.

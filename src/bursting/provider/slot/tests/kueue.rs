@@ -77,6 +77,22 @@ fn it_waits_for_kueue_as_long_as_it_takes_and_again_after_an_eviction() {
 }
 
 #[test]
+fn how_long_a_burst_may_be_here_counts_from_its_start() {
+    let mut world = queued(None);
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration = Some(Lasting::of_seconds(600));
+    world.hosted.as_mut().unwrap().metadata.creation_timestamp = Some(Time(Timestamp::from_second(1_000_000).unwrap()));
+    at(&mut world, 0);
+    at(&mut world, 5_000);
+    assert_eq!(draining(&world), None, "none of it is here");
+    in_phase(&mut world, Phase::Running, 3);
+    at(&mut world, 5_001);
+    at(&mut world, 5_600);
+    assert_eq!(draining(&world), None);
+    at(&mut world, 5_601);
+    assert_eq!(draining(&world).as_deref(), Some("TimeLimit"));
+}
+
+#[test]
 fn what_kueue_does_not_start_in_time_is_given_back_and_not_taken_again_for_as_long() {
     let mut world = queued(Some(WAIT));
     at(&mut world, 0);
