@@ -73,8 +73,8 @@ impl Writes {
         Err(error)
     }
 
-    /// A pod cannot be changed: one that differs is deleted, and made again when it is gone. It stays if the API server would
-    /// not take the next one.
+    /// A pod cannot be changed: one that differs, or was taken from its node, is deleted, and made again when it is gone. It
+    /// stays if the API server would not take the next one.
     async fn service_pod(&self, known: &Known, wanted: Option<&Pod>, upkeep: Upkeep) -> Result<(), RequestError> {
         let revision = wanted.map(revision);
         match (&known.service_pod, wanted) {
@@ -92,8 +92,9 @@ impl Writes {
                 let written = live.annotations().get(labels::REVISION);
                 let stays = wanted.is_some() && (written.is_none() || written == revision.as_ref());
                 let goes = live.metadata.deletion_timestamp.is_some();
+                let is_missed = live.is_lost() && wanted.is_some();
                 match Doomed::of(&**live) {
-                    Some(doomed) if upkeep == Upkeep::All && !stays && !goes => {
+                    Some(doomed) if (is_missed || upkeep == Upkeep::All && !stays) && !goes => {
                         if let Some(next) = wanted {
                             self.applier.try_replacement(next).await?;
                         }

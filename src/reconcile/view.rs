@@ -101,6 +101,26 @@ fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FilesView, D::Err
 pub struct PodView {
     /// Its metadata.
     pub metadata: ObjectMeta,
+    /// Whether it is still one.
+    #[serde(default)]
+    pub status: PodEndView,
+}
+
+/// What is read of the status of such a pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodEndView {
+    /// `Failed`, among others.
+    phase: Option<String>,
+    /// Why it has failed, if no container of it has: `Evicted`, `NodeShutdown` …
+    reason: Option<String>,
+}
+
+impl PodView {
+    /// Whether it was taken from its node, and is only on record. One whose own command has failed is not.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.status.phase.as_deref() == Some("Failed") && self.status.reason.is_some()
+    }
 }
 
 /// A pod of index 0, whose broker leads: which one it is, and how its containers fare.
@@ -164,6 +184,19 @@ fn without_annotations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Obj
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_was_taken_from_its_node_is_lost_and_one_that_failed_by_itself_is_not() {
+        let lost = |status: serde_json::Value| {
+            let pod: PodView = serde_json::from_value(serde_json::json!({"metadata": {}, "status": status})).unwrap();
+            pod.is_lost()
+        };
+        assert!(lost(serde_json::json!({"phase": "Failed", "reason": "Evicted"})));
+        assert!(!lost(serde_json::json!({"phase": "Failed", "containerStatuses": []})));
+        assert!(
+            !lost(serde_json::json!({"phase": "Pending", "reason": "Unschedulable"})) && !lost(serde_json::json!({}))
+        );
+    }
 
     #[test]
     fn boot_files_and_templates_are_not_kept() {

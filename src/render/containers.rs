@@ -243,7 +243,8 @@ fn lifecycle(container: &Container) -> Option<Lifecycle> {
 
 fn mounts(model: &Model<'_>, index: usize) -> Vec<VolumeMount> {
     let mut mounts = shared_mounts(model);
-    mounts.push(mount(SOFTWARE_VOLUME, SOFTWARE));
+    // An image with Flux of its own may have it there.
+    mounts.extend((!model.spec.flux.container.disable).then(|| mount(SOFTWARE_VOLUME, SOFTWARE)));
     mounts.extend(user_mounts(&model.volumes, index));
     mounts
 }

@@ -197,7 +197,9 @@ impl Gate {
         } else {
             self.driver(volume.driver.as_deref(), allowed);
         }
-        if let Some(other) = volume.secret_namespace.as_deref().filter(|other| *other != namespace) {
+        // Upstream's clients write `default` wherever they know nothing better.
+        let counts = volume.secret.is_some() && class != HOSTPATH;
+        if let Some(other) = volume.secret_namespace.as_deref().filter(|other| counts && *other != namespace) {
             let message = format!("{other:?} is not the MiniCluster's namespace: Secrets of others cannot be used");
             self.refuse("secretNamespace", reason::VOLUME_NOT_ALLOWED, message);
         }

@@ -167,7 +167,9 @@ fn volumes(model: &Model<'_>, files: &[File], security: &PodSecurityContext) -> 
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     };
-    let mut volumes = vec![empty(SOFTWARE_VOLUME), empty(HOME_VOLUME), empty(model.spec.flux.view_name())];
+    let software = (!model.spec.flux.container.disable).then(|| empty(SOFTWARE_VOLUME));
+    let mut volumes: Vec<_> = software.into_iter().collect();
+    volumes.extend([empty(HOME_VOLUME), empty(model.spec.flux.view_name())]);
     volumes.push(entrypoint_volume(model, files.iter().filter(|file| !file.is_of_services())));
     // An image may run as any user. Only the container that runs Flux sees these files.
     let mode = if security.fs_group.is_some() { 0o440 } else { 0o444 };

@@ -306,6 +306,23 @@ async fn nothing_of_others_is_touched_and_what_nobody_asks_for_goes() {
     .await;
     let other = east.pods().get("other-0").await.unwrap();
     assert!(!other.labels().contains_key(upstream::JOB_INDEX), "a pod of somebody else");
+    // Its node needed the room: the pod is only on record.
+    let pod = eventually("the pod of the services is there", async || {
+        let pod = east.pods().get_opt("moss-services").await.map_err(|error| error.to_string())?;
+        let here = pod.filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        here.map(|pod| pod.metadata.uid).ok_or("it is not".to_owned())
+    })
+    .await;
+    let evicted = Patch::Merge(json!({"status": {"phase": "Failed", "reason": "Evicted"}}));
+    east.pods().patch_status("moss-services", &PatchParams::default(), &evicted).await.unwrap();
+    eventually("another pod of the services is there", async || {
+        let next = east.pods().get_opt("moss-services").await.map_err(|error| error.to_string())?;
+        match next.and_then(|next| next.metadata.uid).filter(|next| Some(next) != pod.as_ref()) {
+            Some(_) => Ok(()),
+            None => Err("it is not".to_owned()),
+        }
+    })
+    .await;
     east.delete("moss").await;
 }
 

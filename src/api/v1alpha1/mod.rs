@@ -119,7 +119,7 @@ pub struct MiniClusterSpec {
 
     /// Remove pods, claims and volumes that were made for `volumes` when the Job has ended.
     #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = true))]
+    #[schemars(extend("default" = false))]
     pub cleanup: Option<bool>,
 
     /// Number of pods, one broker each.

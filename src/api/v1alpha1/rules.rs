@@ -14,7 +14,7 @@ const FLUX_USER: &str = "flux";
 pub(super) fn forward(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Value::Object(spec) = &mut spec {
-        if spec.remove("cleanup") == Some(json!(false)) {
+        if spec.remove("cleanup") != Some(json!(true)) {
             spec.insert("cleanupVolumes".to_owned(), json!(false));
         }
         if let Some(Value::Object(older)) = spec.remove("podLabels")
@@ -48,10 +48,8 @@ pub(super) fn back(spec: &Value) -> Value {
     let mut spec = spec.clone();
     if let Value::Object(spec) = &mut spec {
         // It means another thing there: what it meant has another name now.
-        spec.remove("cleanup");
-        if spec.remove("cleanupVolumes") == Some(json!(false)) {
-            spec.insert("cleanup".to_owned(), json!(false));
-        }
+        let stay = spec.remove("cleanupVolumes") == Some(json!(false));
+        spec.insert("cleanup".to_owned(), json!(!stay));
         if let Some(runner) = runner(spec)
             && runner.get("fluxUser") == Some(&json!({ "name": FLUX_USER }))
         {

@@ -157,17 +157,19 @@ fn without_a_command_the_restful_server_runs() {
 fn volumes_are_made_and_go_when_the_command_has_ended() {
     let spec = there(
         json!({"containers": [{"command": "ls", "volumes": {"data": {"path": "/data", "readonly": true}}}],
-        "volumes": {"data": {"path": "/tmp/data", "class": "hostpath", "labels": {"type": "local"}, "secretNamespace": "waters",
+        "cleanup": true, "volumes": {"data": {"path": "/tmp/data", "class": "hostpath", "labels": {"type": "local"}, "secretNamespace": "waters",
             // As the API server reads it.
             "capacity": "5Gi", "delete": true}}}),
     );
     let made = json!({"path": "/tmp/data", "storageClass": "hostpath", "capacity": "5Gi", "delete": true,
         "labels": {"type": "local"}, "secretNamespace": "waters"});
     assert_eq!((&spec["spec"]["volumes"]["data"], spec["spec"].get("cleanupVolumes")), (&made, None));
-    let keeps = there(json!({"containers": [{}], "cleanup": false}));
-    // That of v1alpha2 deletes the MiniCluster, and is not asked for.
-    assert_eq!((&keeps["spec"]["cleanupVolumes"], &keeps["spec"]["cleanup"]), (&json!(false), &json!(false)));
-    assert_eq!(convert(&keeps, V1ALPHA1).unwrap()["spec"]["cleanup"], false);
+    for spec in [json!({"containers": [{}], "cleanup": false}), json!({"containers": [{}]})] {
+        let keeps = there(spec);
+        // That of v1alpha2 deletes the MiniCluster, and is not asked for.
+        assert_eq!((&keeps["spec"]["cleanupVolumes"], &keeps["spec"]["cleanup"]), (&json!(false), &json!(false)));
+        assert_ne!(convert(&keeps, V1ALPHA1).unwrap()["spec"]["cleanup"], true);
+    }
     // A directory that v1alpha2 mounts as it is does not become a volume by being looked at.
     let stored = object(V1ALPHA2, json!({"containers": [{}], "volumes": {"data": {"path": "/tmp/data"}}}));
     let shown = convert(&stored, V1ALPHA1).unwrap();
