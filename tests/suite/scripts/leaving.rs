@@ -65,6 +65,17 @@ fn who_cannot_be_asked_is_not_waited_for() {
 }
 
 #[test]
+fn who_answers_late_is_asked_again() {
+    let pod = follower("run", 60);
+    let late =
+        "\"resource drain --update \"*) if [[ ! -e $ROOT/late ]]; then touch $ROOT/late; exec sleep 30; fi; touch";
+    pod.behave(&FOLLOWER.replace("\"resource drain --update \"*) touch", late));
+    let calls = leave(&pod);
+    let drains = calls.iter().filter(|call| call.starts_with("flux resource drain --update"));
+    assert_eq!((drains.count(), calls.last().unwrap().as_str()), (2, "told"), "{calls:?}");
+}
+
+#[test]
 fn a_broker_that_ends_by_itself_is_not_waited_for() {
     let pod = follower("run", 600);
     pod.behave(&FOLLOWER.replace("echo draining; fi;", "touch $ROOT/over; sleep 0.5; fi; echo draining;"));

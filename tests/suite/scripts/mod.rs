@@ -10,4 +10,5 @@ mod quoting;
 mod restful;
 mod runs;
 mod shell;
+mod sidecars;
 mod user;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use super::pod::{Pod, RUN_PROGRAM, mode};
 
@@ -11,8 +10,6 @@ const OPTIONS: &str = "-Scron.directory=/mnt/flux/config/etc/flux/system/cron.d 
                        -Srundir=/mnt/flux/config/run/flux -Sstatedir=/mnt/flux/config/var/lib/flux \
                        -Slocal-uri=local:///mnt/flux/config/run/flux/local -Stbon.connect_timeout=5s \
                        -Slog-stderr-level=6 -Slog-stderr-mode=local";
-
-/// What a lead of two pods has besides.
 
 #[test]
 fn init_brings_flux_and_its_files_and_can_be_repeated() {
@@ -131,6 +128,11 @@ fn quiet_prints_the_output_of_the_job_alone() {
 ";
     let pod = Pod::new(spec, 0);
     assert_eq!(pod.lead(), (Some(0), "the job\n".to_owned()));
+    let fails = "
+  logging: {quiet: true, strict: true}
+  containers: [{cores: 1, command: echo the job, commands: {pre: \"echo before; echo why >&2; false\"}}]
+";
+    assert_eq!(Pod::new(fails, 0).lead(), (Some(1), "why\n".to_owned()));
 }
 
 #[test]
@@ -401,164 +403,6 @@ fn a_lead_that_comes_when_the_command_has_ended_well_does_not_run_it_again() {
     assert_eq!(pod.calls(), [""; 0]);
 }
 
-const SIDECAR: &str = "
-  size: 2
-  flux: {environment: {GREETING: it's \"a\" $(b) $fluxsocket}}
-  containers:
-  - {runFlux: true, cores: 1}
-  - {name: side, command: \"sleep 0 && . VIEW && echo \\\"$fluxsocket;$GREETING\\\" >$ROOT/side; COMMAND\"}
-";
-
-fn sidecar(command: &str) -> Pod {
-    let pod = Pod::new(&SIDECAR.replace("COMMAND", command), 0);
-    pod.init();
-    let view = pod.path("mnt/flux/flux-view.sh").display().to_string();
-    let file = "flux_operator/command-1.sh";
-    pod.write(file, &pod.read(file).replace("VIEW", &view));
-    fs::create_dir_all(pod.path("mnt/flux/config/run/flux")).unwrap();
-    pod
-}
-
-#[test]
-fn a_sidecar_waits_for_the_socket_and_ends_no_sooner_than_flux() {
-    let pod = sidecar("exit 0");
-    let mut running = pod.start("start-1.sh");
-    pod.until("mnt/flux/flux-connect.sh", "flux proxy");
-    assert!(!pod.path("side").exists(), "the broker is not there yet");
-    let _socket = pod.socket();
-    let run = pod.path("mnt/flux/config/run/flux");
-    pod.until("side", "local://");
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(running.0.try_wait().unwrap().is_none(), "its pod would not be ready any more");
-    pod.write("mnt/flux/flux-operator-complete.txt", "");
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
-    assert_eq!(pod.read("side"), format!("{0};it's \"a\" $(b) {0}\n", format!("local://{}/local", run.display())));
-}
-
-#[test]
-fn a_sidecar_that_fails_is_started_again_and_never_decides_the_run() {
-    let pod = sidecar("echo once >>$ROOT/times; exit 6");
-    let _socket = pod.socket();
-    let mut running = pod.start("start-1.sh");
-    pod.until("times", "once\nonce\n");
-    pod.until("output", "Container side ended with 6 and is started again in 2 s.");
-    pod.write("mnt/flux/flux-operator-complete.txt", "");
-    assert_eq!(running.0.wait().unwrap().code(), Some(0), "the container that runs Flux has ended");
-}
-
-#[test]
-fn what_prepares_a_sidecar_may_fail_too() {
-    let pod = Pod::new(&SIDECAR.replace("name: side,", "name: side, commands: {pre: exit 7},"), 0);
-    pod.init();
-    let mut running = pod.start("start-1.sh");
-    pod.until("output", "Container side ended with 7 and is started again in 1 s.");
-    pod.write("mnt/flux/flux-operator-complete.txt", "");
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
-}
-
-/// The container that runs Flux may be killed without a word: for want of memory, all of it is.
-#[test]
-fn a_sidecar_ends_when_the_sign_of_life_of_flux_stays_away() {
-    let pod = sidecar("exec sleep 1000");
-    let script = pod.read("flux_operator/start-1.sh");
-    assert!(script.contains("_missed++ >= 90"));
-    pod.write("flux_operator/start-1.sh", &script.replace("_missed++ >= 90", "_missed++ >= 3"));
-    let _socket = pod.socket();
-    let mut running = pod.start("start-1.sh");
-    pod.until("side", "local://");
-    for beat in 0..6 {
-        pod.write("mnt/flux/.alive", &format!("{beat}\n"));
-        std::thread::sleep(Duration::from_secs(1));
-        assert!(running.0.try_wait().unwrap().is_none(), "it lives");
-    }
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
-    let flux = Pod::new(SIDECAR, 0);
-    flux.init();
-    flux.behave("sleep 1000");
-    let _running = flux.start("wait-0.sh");
-    flux.until("mnt/flux/.alive", "0\n");
-    flux.until("mnt/flux/.alive", "1\n");
-}
-
-/// A server has time to write what it holds, and goes after Flux, whose jobs may need it.
-#[test]
-fn a_sidecar_is_told_to_end_after_flux_and_has_its_time() {
-    for name in ["start-1.sh", "services-0.sh"] {
-        let serve = r#"sleep 0 flux; bash -c 'trap \"echo told >>$ROOT/told; sleep 1; echo kept >>$ROOT/told; exit 0\" TERM; touch $ROOT/up; while :; do sleep 0.1; done'"#;
-        let spec = format!(
-            "  containers: [{{runFlux: true, cores: 1}}, {{name: side, command: \"{serve}\"}}]\n  services: [{{name: db, command: \
-             \"{serve}\"}}]\n"
-        );
-        let pod = Pod::new(&spec, 0);
-        pod.init();
-        pod.write("mnt/flux/.alive", "0\n");
-        let _socket = pod.socket();
-        let mut running = pod.start(name);
-        pod.until("up", "");
-        running.signal();
-        if name == "start-1.sh" {
-            std::thread::sleep(Duration::from_secs(1));
-            assert!(!pod.path("told").exists(), "Flux has not ended yet");
-            pod.write("mnt/flux/flux-operator-complete.txt", "");
-        }
-        assert_eq!(running.0.wait().unwrap().code(), Some(143), "{}", pod.read("output"));
-        assert_eq!(pod.read("told"), "told\nkept\n", "{name}");
-    }
-}
-
-#[test]
-fn what_a_sidecar_has_set_is_there_when_it_has_ended() {
-    let side = "name: side, commands: {servicePre: 'export OUT=\"a $HOME\"; cd /', post: 'echo \"$OUT $PWD $viewroot\" >$ROOT/after'},";
-    let pod = Pod::new(
-        &SIDECAR.replace("name: side,", side).replace("sleep 0 && . VIEW && ", ": ").replace("COMMAND", ":"),
-        0,
-    );
-    pod.init();
-    let _socket = pod.socket();
-    let _running = pod.start("start-1.sh");
-    pod.until("after", "\n");
-    assert_eq!(pod.seen(&pod.read("after")), "a /root / /mnt/flux/view\n");
-}
-
-#[test]
-fn a_sidecar_that_does_not_speak_with_flux_starts_before_it() {
-    let pod = Pod::new("  containers: [{runFlux: true, cores: 1}, {name: side, command: touch $ROOT/serves}]\n", 0);
-    pod.init();
-    let _running = pod.start("start-1.sh");
-    pod.until("serves", "");
-}
-
-#[test]
-fn the_users_traps_exits_and_separators_are_its_own() {
-    let spec = r#"
-  size: 2
-  containers:
-  - {name: app, runFlux: true, cores: 1, command: sh -c 'exit 3', commands: {pre: "trap 'echo bye' EXIT; trap : TERM; IFS=x", post: "sleep 1 & wait; exit 0"}}
-  - {name: side, command: flux proxy}
-"#;
-    let pod = Pod::new(spec, 0);
-    let (code, text) = pod.lead();
-    assert!(code == Some(3) && text.contains("bye"), "{code:?} {text}");
-    assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists(), "the other container never ended");
-    // Nothing but the end of the instance completes an index.
-    let follower = Pod::new(spec, 1);
-    follower.init();
-    follower.behave("if [[ $1 == start ]]; then echo >>$ROOT/starts; fi");
-    let mut running = follower.start("wait-0.sh");
-    follower.until("starts", "\n\n");
-    assert_eq!(running.terminate().code(), Some(143));
-}
-
-#[test]
-fn a_container_that_starts_again_in_its_pod_ends_no_other() {
-    let spec = "  pod: {restartPolicy: OnFailure}\n  containers: [{cores: 1, command: sh -c 'exit CODE'}]\n";
-    for (code, is_over) in [("3", false), ("0", true)] {
-        let pod = Pod::new(&spec.replace("CODE", code), 0);
-        pod.lead();
-        assert_eq!(pod.path("mnt/flux/flux-operator-complete.txt").exists(), is_over, "{code}");
-    }
-}
-
 #[test]
 fn probes_find_flux_where_the_users_shell_has_found_it() {
     let pod =
@@ -568,43 +412,6 @@ fn probes_find_flux_where_the_users_shell_has_found_it() {
     pod.program("opt/own/flux", "#!/bin/bash\necho ' 05:12:30 run 3.5m,  owner run,  depth 0,  size 1'\n");
     pod.behave("exit 1");
     assert_eq!(pod.run("ready.sh").0, Some(0));
-}
-
-#[test]
-fn what_comes_after_a_sidecar_has_its_time() {
-    let side = "name: side, commands: {post: sleep 7; echo after >$ROOT/after},";
-    let pod = Pod::new(&SIDECAR.replace("name: side,", side).replace("COMMAND", "sleep 1000"), 0);
-    pod.init();
-    let mut running = pod.start("start-1.sh");
-    pod.write("mnt/flux/flux-operator-complete.txt", "");
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
-    assert_eq!(pod.read("after"), "after\n", "it was cut off");
-}
-
-#[test]
-fn a_sidecar_that_serves_for_ever_ends_with_the_pod() {
-    for over in [true, false] {
-        let pod = sidecar("exec sleep 1000");
-        let _socket = pod.socket();
-        let mut running = pod.start("start-1.sh");
-        pod.until("side", "local://");
-        if over {
-            pod.write("mnt/flux/flux-operator-complete.txt", "");
-            assert_eq!(running.0.wait().unwrap().code(), Some(0), "the container that runs Flux has ended");
-        } else {
-            assert_eq!(running.terminate().code(), Some(143));
-        }
-    }
-}
-
-#[test]
-fn a_sidecar_that_takes_no_signal_ends_with_the_pod_too() {
-    let pod = sidecar("trap : TERM; while :; do command sleep 1000; done");
-    let _socket = pod.socket();
-    let mut running = pod.start("start-1.sh");
-    pod.until("side", "local://");
-    pod.write("mnt/flux/flux-operator-complete.txt", "");
-    assert_eq!(running.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
