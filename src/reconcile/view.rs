@@ -95,7 +95,7 @@ fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<FilesView, D::Err
     Ok(FilesView { digest: files_digest(&data), quorum: data.remove(QUORUM_KEY) })
 }
 
-/// A pod of which only that it is there matters: that of `spec.services`, or one that lacks a label.
+/// A pod of which only matters whether it is there: that of `spec.services`, or one that lacks a label.
 #[derive(Resource, Clone, Debug, Default, PartialEq, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct PodView {

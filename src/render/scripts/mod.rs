@@ -140,7 +140,10 @@ fn init(model: &Model<'_>) -> String {
 }
 
 fn ready(model: &Model<'_>) -> String {
-    let values = settings([("viewbase", model.spec.flux.mount_path())]);
+    let mut values = settings([("viewbase", model.spec.flux.mount_path())]);
+    if !model.spec.flux.container.disable {
+        values += "export PATH=$PATH:$viewbase/view/bin\n";
+    }
     let user = User::of(model.runner.container).map_or_else(|| AS_IT_IS.to_owned(), User::find);
     Parts::default().with("settings", values).with("user", user).with("joined", JOINED).fill(READY)
 }

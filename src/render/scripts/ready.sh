@@ -2,7 +2,7 @@
 # The startup probe: whether the broker has joined its instance, which asks the lead as well. With the word `still` it is the
 # readiness probe: whether the broker is a part of it still, which the broker alone knows.
 #@settings
-# Where Flux is: `commands.init` and `commands.pre` may have said so. Others may write there, but not as this user.
+# `commands.init` and `commands.pre` may have said where Flux is. Others may write there, but not as this user.
 {
     if [[ -O /proc/self/fd/9 ]]; then
         while IFS='=' read -r _name _value; do

@@ -59,8 +59,8 @@ mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@pre
 #@owner
 # For the probes, which see the environment of the image only.
-rm -f "$configroot/run/flux/paths"
-printf '%s\n' "PATH=$PATH" "LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}" "PYTHONPATH=${PYTHONPATH-}" >"$configroot/run/flux/paths"
+rm -f "$configroot/run/flux/paths" || true
+printf '%s\n' "PATH=$PATH" "LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}" "PYTHONPATH=${PYTHONPATH-}" >"$configroot/run/flux/paths" || true
 #@following
 #@ends
 #@queue
