@@ -296,7 +296,7 @@ pub struct HostedBurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
     /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`,
-    /// `ScaleUpTimedOut`, `ScaleUpFailed`, `QueueTimedOut`; or of a whole instance that has
+    /// `ScaleUpTimedOut`, `ScaleUpFailed`, `QueueTimedOut`, `PodsNotScheduled`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,

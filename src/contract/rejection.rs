@@ -65,6 +65,8 @@ reasons! {
     ScaleUpFailed,
     /// A queue of the provider's owner did not let its Job start in time: it was given back.
     QueueTimedOut,
+    /// None of its pods was on a node for too long, since others took the room or a quota refuses them: it was given back.
+    PodsNotScheduled,
     /// Both sides compute another rank map.
     RankMapMismatch,
     /// Flux major.minor differs.

@@ -38,6 +38,7 @@ use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
 
 use crate::conversion::converted;
+use crate::shared::turn;
 
 /// The command that installs everything into a cluster, its agents as they run here, and what they were told.
 struct Installed<'a> {
@@ -52,6 +53,7 @@ pub(crate) fn repository() -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
+    let _turn = turn().await;
     let sandbox = Sandbox::start(Options::named(["east", "west"])).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let group = Group::start(Duration::from_secs(2), None).unwrap();

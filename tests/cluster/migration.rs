@@ -31,6 +31,7 @@ use tributary_tests::scenario::{Place, interactive};
 use tributary_tests::upstream::with_examples;
 
 use crate::chart::repository;
+use crate::shared::turn;
 
 const OPERATOR: &str = "operator-system";
 /// Who runs `agentctl migrate check`.
@@ -41,6 +42,7 @@ async fn a_cluster_moves_from_the_flux_operator_and_the_corpus_runs() {
     let nodes =
         NodeGroup { count: 6, cpu: 96, labels: [("type".into(), "kwok".into())].into(), ..NodeGroup::default() };
     let options = ClusterOptions { nodes: vec![nodes], ..ClusterOptions::named("old") };
+    let _turn = turn().await;
     let sandbox = Sandbox::start(Options { clusters: vec![options], ..Options::default() }).await.unwrap();
     let cluster = &sandbox.clusters()[0];
     let client = cluster.client(ADMIN).await.unwrap();

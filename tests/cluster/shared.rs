@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tributary_sandbox::{ClusterOptions, NodeGroup, Options, Sandbox};
 use tributary_tests::collector::{Collector, Received};
 use tributary_tests::federation::{Federation, SHORT};
@@ -69,6 +69,13 @@ pub(crate) async fn quiet() -> Alone {
     })
     .await;
     QUIET.get().expect("it was begun").alone().await
+}
+
+/// Leave to start clusters of one's own, as long as it is held. With those of two tests at once beside the shared ones, a
+/// machine of two cores is so busy that agents lose each other, and nothing is done in time.
+pub(crate) async fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    TURN.lock().await
 }
 
 impl World {

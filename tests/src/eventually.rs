@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// How long anything may take that is not a test of time itself: machines are shared.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(50);
 

@@ -214,7 +214,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-fn is_unschedulable(pod: &Pod) -> bool {
+pub fn is_unschedulable(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|one| one.type_ == "PodScheduled" && one.status == "False")
 }

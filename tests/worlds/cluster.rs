@@ -26,7 +26,7 @@ use tributary_cluster::apply::Appliable;
 use tributary_cluster::testing::ApiServer;
 
 use crate::agent::Settings;
-use crate::autoscaler::{Autoscaler, Place};
+use crate::autoscaler::{Autoscaler, Place, is_unschedulable};
 use crate::invariants::{FOREIGN, Invariants};
 
 /// The namespace of the agents.
@@ -80,6 +80,8 @@ pub struct Cluster {
     waits: bool,
     /// Adds nodes for pods that are too large for those there are.
     pub autoscaler: Option<Autoscaler>,
+    /// Others have taken all room: no pod gets a node any more.
+    pub crowded: bool,
     pods: Read<Pod>,
     jobs: Read<Job>,
     hosted: Read<HostedBurst>,
@@ -128,6 +130,7 @@ impl Cluster {
             seen: 0,
             waits: false,
             autoscaler: None,
+            crowded: false,
             pods: Read::default(),
             jobs: Read::default(),
             hosted: Read::default(),
@@ -383,7 +386,11 @@ impl Cluster {
             return;
         }
         let node = self.made % 2 + 1;
-        let place = self.autoscaler.as_ref().map_or(Place::Anywhere, |autoscaler| autoscaler.place(pod, &self.pods()));
+        let place = match &self.autoscaler {
+            _ if self.crowded => Place::Nowhere { known: is_unschedulable(pod) },
+            None => Place::Anywhere,
+            Some(autoscaler) => autoscaler.place(pod, &self.pods()),
+        };
         if state == "new" && matches!(place, Place::Nowhere { known: false }) {
             let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                 "message": "0/2 nodes are available: 2 Insufficient cpu."}]});

@@ -43,6 +43,7 @@ mod autoscaler;
 mod budgets;
 mod chaos;
 mod cluster;
+mod crowded;
 mod dangers;
 mod demand;
 mod invariants;

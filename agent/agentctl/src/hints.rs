@@ -147,6 +147,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "the owner of {peer} sees in the ClusterQueue there what runs before it; name another peer, or wait: it is tried there \
              again"
         }
+        "PodsNotScheduled" => {
+            "the owner of {peer} sees in the events of that namespace why its pods were not made or found no node; name another \
+             peer, or wait: it is tried there again"
+        }
         "RankMapMismatch" | "InvalidTemplate" => {
             "bring both agents to one version; versions are shown by `agentctl version`"
         }

@@ -17,6 +17,7 @@ use super::scale_up::Returned;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::sync;
 use super::teardown::Reason;
+use super::unscheduled::Unscheduled;
 use super::warm::Made;
 use crate::preflight::attempt::Attempt;
 use crate::timing::RESOLVE_AGAIN;
@@ -168,6 +169,8 @@ pub(crate) struct Memory {
     pub taken: Option<Taken>,
     /// Since when the burst is missing from complete snapshots.
     pub absent_since: Option<Mono>,
+    /// No pod of it is on a node.
+    pub unscheduled: Option<Unscheduled>,
     /// UID of the HostedBurst whose brokers the last step wanted.
     pub kept: Option<String>,
 }
@@ -294,6 +297,7 @@ impl Memory {
             self.unmade = None;
             self.taken = None;
             self.absent_since = None;
+            self.unscheduled = None;
         }
     }
 

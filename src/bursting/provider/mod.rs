@@ -18,6 +18,7 @@
 //! | `lead` | where the lead broker of a burst is, if it may be there | no |
 //! | `scale_up`, `provisioning` | bursts that bring their nodes, and how these are asked for | no |
 //! | `kueue` | bursts whose Job waits in a queue of Kueue | no |
+//! | `unscheduled` | bursts whose pods are on no node | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -55,5 +56,6 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 mod sync;
 mod teardown;
+mod unscheduled;
 pub(crate) mod warm;
 mod whole;

@@ -168,8 +168,8 @@ fn nodes(
     if count == 0 { Ok(nodes) } else { Err(count) }
 }
 
-/// Indexes of pods of a burst that are on no node.
-fn waiting(view: &SlotView<'_>, hosted: &HostedBurst) -> Idset {
+/// Indexes of pods of a burst that are on no node, and never were.
+pub(super) fn waiting(view: &SlotView<'_>, hosted: &HostedBurst) -> Idset {
     let there = |living: bool| {
         let pods = view.pods.iter().filter(move |pod| !pod.terminating && pod.finished != living);
         pods.filter_map(|pod| Some((pod.index?, pod.node.is_some())))

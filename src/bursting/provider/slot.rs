@@ -34,6 +34,7 @@ use super::rate::{self, Rates, Turn};
 use super::scale_up::Returned;
 use super::sync;
 use super::teardown::{self, Reason};
+use super::unscheduled;
 use crate::contact::Contacts;
 use crate::nodes::PodView;
 use crate::note::Note;
@@ -300,6 +301,7 @@ pub(super) fn past(
     {
         let returned = || match reason {
             Reason::QueueTimedOut => kueue::returned(view, &key.0, desired),
+            Reason::PodsNotScheduled => unscheduled::returned(view, &key.0, desired),
             _ => Returned::new(view, &key.0, desired, (*reason, why.as_deref())),
         };
         step.memory.returned.entry(key.clone()).or_insert_with(returned);
@@ -365,7 +367,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     lead::admit(view, peer, desired)?;
     if let Some(returned) = step.memory.returned.get(key)
-        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))
+        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import) || unscheduled::would_wait(returned))
         && let Some(left) = returned.stands(view, peer, desired)
     {
         let rejection = returned.rejection.clone();

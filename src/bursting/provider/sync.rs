@@ -22,6 +22,7 @@ use super::provisioning::{self, Nodes};
 use super::scale_up;
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::teardown::{wake, wake_for};
+use super::unscheduled;
 use super::warm;
 use super::whole;
 use crate::note::Note;
@@ -294,7 +295,8 @@ pub(super) fn status(
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
-        _ => format!("{ready} of {} brokers are online", hosted.spec.size),
+        _ => unscheduled::message(view, hosted, step)
+            .unwrap_or_else(|| format!("{ready} of {} brokers are online", hosted.spec.size)),
     };
     let at = Some(MicroTime(view.now.wall));
     let times = old.times.clone().unwrap_or_default();

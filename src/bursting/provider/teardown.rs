@@ -19,6 +19,7 @@ use super::provisioning;
 use super::scale_up;
 use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::sync::{self, Saying, Told};
+use super::unscheduled;
 use super::whole;
 use crate::note::Note;
 use crate::timing::elapsed;
@@ -49,6 +50,8 @@ pub(crate) enum Reason {
     ScaleUpFailed,
     /// Kueue did not start its Job in time.
     QueueTimedOut,
+    /// None of its pods was on a node for too long.
+    PodsNotScheduled,
 }
 
 impl Reason {
@@ -65,6 +68,7 @@ impl Reason {
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
             Self::ScaleUpFailed => "ScaleUpFailed",
             Self::QueueTimedOut => "QueueTimedOut",
+            Self::PodsNotScheduled => "PodsNotScheduled",
         }
     }
 
@@ -81,12 +85,13 @@ impl Reason {
             Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
             Self::ScaleUpFailed => "no nodes are provisioned for it: it is given back",
             Self::QueueTimedOut => "Kueue did not start its Job in time (import.queueWait): it is given back",
+            Self::PodsNotScheduled => "none of its pods was on a node for too long: it is given back",
         }
     }
 
     /// Whether it is given back: it is refused from then on, and placed elsewhere.
     pub(super) const fn gives_back(self) -> bool {
-        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed | Self::QueueTimedOut)
+        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed | Self::QueueTimedOut | Self::PodsNotScheduled)
     }
 
     /// Whether the root has said so, or was away for too long to hear of it.
@@ -105,6 +110,7 @@ impl Reason {
             "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
             "ScaleUpFailed" => Self::ScaleUpFailed,
             "QueueTimedOut" => Self::QueueTimedOut,
+            "PodsNotScheduled" => Self::PodsNotScheduled,
             _ => Self::Released,
         }
     }
@@ -160,6 +166,9 @@ pub(super) fn reason(
     }
     if provisioning::failure(view, hosted).is_some() {
         return Some(Reason::ScaleUpFailed);
+    }
+    if unscheduled::timed_out(view, hosted, step) {
+        return Some(Reason::PodsNotScheduled);
     }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
@@ -227,9 +236,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     if old.draining_since.is_none() {
         let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
-            Reason::NameTaken | Reason::ScaleUpTimedOut | Reason::ScaleUpFailed | Reason::QueueTimedOut => {
-                Note::warning(reason.as_str(), ends)
-            }
+            _ if reason == Reason::NameTaken || reason.gives_back() => Note::warning(reason.as_str(), ends),
             _ => Note::normal(reason.as_str(), ends),
         });
     }

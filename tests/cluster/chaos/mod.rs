@@ -37,6 +37,8 @@ use driver::Driver;
 use eyes::{Eyes, Story};
 use ground::Ground;
 
+use crate::shared::turn;
+
 const CLUSTERS: [&str; 3] = ["east", "west", "north"];
 const NAMESPACE: &str = "chaos";
 
@@ -67,6 +69,7 @@ fn number(variable: &str) -> Option<u64> {
 async fn three_clusters_come_through_everything_at_once() {
     let seed = number("CHAOS_SEED").unwrap_or(SEED);
     let time = Duration::from_secs(number("CHAOS_SECONDS").unwrap_or(SECONDS));
+    let _turn = turn().await;
     let ground = Arc::new(Ground::lay().await);
     let story = Arc::new(Story::begin());
     let clients: Vec<_> = ground.sites.iter().map(|site| site.client().clone()).collect();

@@ -26,6 +26,7 @@ mod provisioning;
 mod rate;
 mod returned;
 mod scale_up;
+mod unscheduled;
 mod unwanted;
 mod warm;
 mod whole;

@@ -161,6 +161,7 @@ fn leased(found: &Found) -> Verdict {
             "QueueTimedOut" => "why Kueue did not start it is said by its ClusterQueue and its events; queueWait in import of the \
                                 ClusterPeer says how long it may wait"
                 .to_owned(),
+            "PodsNotScheduled" => "why its pods were not made, or found no node, is said by the events of this namespace".to_owned(),
             _ => "the root decides whether it comes back".to_owned(),
         };
         return Verdict::unmet(reason, cause, hint);

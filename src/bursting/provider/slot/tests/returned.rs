@@ -138,6 +138,7 @@ fn what_we_end_stays_until_its_root_has_heard_why() {
     for (reason, phase) in [
         ("ScaleUpTimedOut", BurstPhase::Rejected),
         ("QueueTimedOut", BurstPhase::Rejected),
+        ("PodsNotScheduled", BurstPhase::Rejected),
         ("PeerDrained", BurstPhase::Released),
         ("NameTaken", BurstPhase::Released),
         ("TimeLimit", BurstPhase::Evicted),
