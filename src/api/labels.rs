@@ -195,6 +195,8 @@ pub mod reason {
     pub const QUEUED: &str = "Queued";
     /// The FluxSetup of its namespace could not let it start, whatever else ends.
     pub const NEVER_FITS: &str = "NeverFits";
+    /// Its user holds it back.
+    pub const SUSPENDED: &str = "Suspended";
     /// The nodes could not hold it, whatever else ends.
     pub const NODES_TOO_SMALL: &str = "NodesTooSmall";
 

@@ -133,8 +133,8 @@ pub struct ImportPolicy {
     pub max_offers_per_minute: Option<i32>,
     /// How long a burst may be here (`24h`), without the time in which it waits in a queue of Kueue. Then it is drained and ends as
     /// an eviction: it does not come back until its root's spec, this policy or an explicit retry changes something. A FluxJob
-    /// that was sent as a whole is refused if its time limit is longer; one that runs until then has failed, and does not run
-    /// again. Unset: no limit.
+    /// that was sent as a whole is refused if its time limit is longer; one that runs for so long, from its start, has failed, and
+    /// does not run again. Unset: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_duration: Option<Lasting>,
     /// Pod-security level the rendered pods must pass. Default `baseline`.

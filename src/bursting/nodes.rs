@@ -1,7 +1,7 @@
 //! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::AddAssign;
@@ -282,17 +282,24 @@ pub(crate) fn lacking(
 ) -> u32 {
     let pods: Vec<&PodView> = pods.iter().map(Borrow::borrow).collect();
     let mut free = Free::of(nodes, &pods, choice);
-    let of = |pod: &PodView, gang: &Gang<'_>| pod.namespace == gang.namespace && pod.job.as_deref() == Some(gang.name);
+    let mut bound: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| pod.node.is_some() && !pod.finished) {
+        if let Some(job) = &pod.job {
+            *bound.entry((&pod.namespace, job)).or_default() += 1;
+        }
+    }
+    let gangs: BTreeSet<(&str, &str)> = coming.iter().map(|gang| (gang.namespace, gang.name)).collect();
     for gang in coming {
-        let bound = pods.iter().filter(|pod| of(pod, gang) && pod.node.is_some() && !pod.finished).count();
-        free.take(gang.each, gang.brokers.saturating_sub(u32::try_from(bound).unwrap_or(u32::MAX)));
+        let bound = bound.get(&(gang.namespace, gang.name)).copied().unwrap_or(0);
+        free.take(gang.each, gang.brokers.saturating_sub(bound));
         let services = names::services(gang.name);
         let is_there = || pods.iter().any(|pod| pod.namespace == gang.namespace && pod.name == services);
         if let Some(services) = gang.services.filter(|_| !is_there()) {
             free.take_services(services, gang.each);
         }
     }
-    let elsewhere = |pod: &&&PodView| pod.node.is_none() && !pod.finished && !coming.iter().any(|gang| of(pod, gang));
+    let of_gang = |pod: &PodView| pod.job.as_ref().is_some_and(|job| gangs.contains(&(&*pod.namespace, &**job)));
+    let elsewhere = |pod: &&&PodView| pod.node.is_none() && !pod.finished && !of_gang(pod);
     for pod in pods.iter().filter(elsewhere) {
         match coming.iter().find(|gang| pod.namespace == gang.namespace && pod.name == names::services(gang.name)) {
             Some(gang) => {

@@ -48,11 +48,20 @@ pub enum Cause {
     Answer(#[source] serde_json::Error),
 }
 
-/// Whether an API server says so, in these words or among them, when there is no room in a ResourceQuota.
+/// Whether an API server says so, in these words or among them, when there is no room in a ResourceQuota, or when nobody has
+/// counted yet what a new quota is about.
 ///
 /// Source: kubernetes `apiserver/pkg/admission/plugin/resourcequota`.
 pub fn is_of_quota(words: &str) -> bool {
-    words.contains("exceeded quota")
+    words.contains("exceeded quota") || words.contains("status unknown for quota")
+}
+
+/// Whether an API server says so, in these words or among them, when we have no right to what is asked: nothing is wrong with
+/// that.
+///
+/// Source: kubernetes `apiserver/pkg/endpoints/handlers/responsewriters`.
+pub fn is_of_rights(words: &str) -> bool {
+    words.contains("is forbidden: User") && words.contains(" cannot ") && words.contains(" resource ")
 }
 
 /// An object that cannot be made because its name is taken.
@@ -145,6 +154,11 @@ impl Cause {
     /// There is no room for it in a ResourceQuota.
     pub fn is_quota(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if is_of_quota(message))
+    }
+
+    /// We have no right to it, as it may be with any object of the kind: nothing is wrong with the object.
+    pub fn is_of_rights(&self) -> bool {
+        self.is(401) || matches!(self, Self::Refused { message, .. } if is_of_rights(message))
     }
 
     /// A webhook has a say in it that cannot be asked without doing it.

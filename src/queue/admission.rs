@@ -382,6 +382,13 @@ impl Admission {
         }
     }
 
+    /// A FluxJob was let through, and nothing of it was recorded or made.
+    pub(super) fn take_back(&self, uid: &str) {
+        let mut state = self.state.lock();
+        state.granted.remove(uid);
+        state.starts.remove(uid);
+    }
+
     /// Forgets what is gone.
     pub(super) fn retain(&self, alive: &BTreeSet<String>) {
         let mut state = self.state.lock();

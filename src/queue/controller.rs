@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
-use tributary_api::flux_setup::{self, FluxSetup, OverflowPolicy};
+use tributary_api::flux_setup::{self, CheckNodes, FluxSetup, OverflowPolicy};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ClusterPeer;
@@ -42,7 +42,7 @@ use super::claims::Claims;
 use super::figures::QueueFigures;
 use super::hosted_usage::HostedUsage;
 use super::job::{self, JobStep, Missing, Then};
-use super::nodes::Nodes;
+use super::nodes::{Gang, Nodes};
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
 use super::quota_waits::QuotaWaits;
@@ -89,6 +89,8 @@ pub struct Queueing {
     admission: Admission,
     /// What FluxJobs claim, by namespace.
     claims: Mutex<BTreeMap<String, Claims>>,
+    /// Brokers that run or are about to, by namespace.
+    gangs: Mutex<BTreeMap<String, Vec<Gang>>>,
     nodes: Nodes,
     peers: Peers,
     sender: Sender,
@@ -166,6 +168,7 @@ impl Queueing {
             rounds,
             admission,
             claims: Mutex::default(),
+            gangs: Mutex::default(),
             nodes,
             peers,
             sender,
@@ -189,6 +192,7 @@ impl Queueing {
     /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
     pub fn begin(&self) {
         *self.quota_waits.lock() = QuotaWaits::default();
+        self.gangs.lock().clear();
         self.admission.begin();
         self.guests.begin();
     }
@@ -296,9 +300,16 @@ impl Queueing {
             status.message.clone_from(sentence);
         }
         // That it was admitted is on record before anything of it is made: whoever leads next counts it.
-        match self.applier.apply_status(&*job, &status).await {
+        match self.applier.apply_status_to_version(&*job, &status).await {
             Ok(_) => {}
             Err(error) if error.cause().is_not_found() => return Ok(None),
+            // Its user has changed it since, or the cache was behind: what was decided is about another.
+            Err(error) if error.cause().is_conflict() => {
+                if makes && job.status.as_ref().is_none_or(|status| status.admitted.is_none()) {
+                    self.admission.take_back(job.metadata.uid.as_deref().unwrap_or_default());
+                }
+                return Ok(Some(LOOK_FOR_IT_AGAIN));
+            }
             Err(error) => return Err(error),
         }
         self.tell(&job, &status).await;
@@ -337,7 +348,8 @@ impl Queueing {
     ) -> Result<Option<Duration>, RequestError> {
         let (kind, key) = (K::kind(&()), ObjectKey::of(job));
         let made_it = self.applier.create_once(made).await;
-        if !matches!(&made_it, Err(error) if error.cause().is_quota()) {
+        let waits = |error: &RequestError| error.cause().is_quota() || error.cause().is_of_rights();
+        if !matches!(&made_it, Err(error) if waits(error)) {
             self.quota_waits.lock().forget(&key);
         }
         match made_it {
@@ -350,10 +362,19 @@ impl Queueing {
                 }
                 Ok(None)
             }
-            // It keeps its place: others hold what it needs, and do not for ever.
-            Err(error) if error.cause().is_quota() => {
-                self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
-                let message = format!("its {kind} waits for room in a ResourceQuota: {}", chain(&error));
+            // It keeps its place: others hold what it needs, and do not for ever. Or the agent lacks a right, and so would
+            // fail whoever is next in line.
+            Err(error) if waits(&error) => {
+                let message = if error.cause().is_quota() {
+                    self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
+                    format!("its {kind} waits for room in a ResourceQuota: {}", chain(&error))
+                } else {
+                    format!(
+                        "its {kind} cannot be made now: {}: have the ClusterRoles of the agent's chart put back as they are; it \
+                         is tried again",
+                        chain(&error)
+                    )
+                };
                 let now = self.clock.mono();
                 let (left, is_news) = self.quota_waits.lock().refused(&key, job.uid(), message.clone(), now);
                 if is_news {
@@ -493,6 +514,11 @@ impl Controller for Queueing {
     /// Bursts of peers are let in beside the rounds: what is reserved for them stays as it is until the round is over.
     fn step(&self, namespace: &String, seen: &Namespace) -> Round {
         let names = seen.hosted.iter().map(|hosted| hosted.name_any()).collect();
+        // One round after the other: what one lets in, the next one keeps room for, though none of its pods is there yet.
+        let mut gangs = self.gangs.lock();
+        let looks = seen.setup.as_ref().is_some_and(|setup| setup.spec.check_nodes == CheckNodes::Now);
+        let others = gangs.iter().filter(|(of, _)| looks && *of != namespace).flat_map(|(_, gangs)| gangs);
+        let elsewhere: Vec<Gang> = others.cloned().collect();
         self.guests.around(namespace, &names, |reserved| {
             let view = View {
                 now: seen.now,
@@ -512,8 +538,10 @@ impl Controller for Queueing {
                 nodes: &self.nodes,
                 peers: &self.peers,
                 sender: &self.sender,
+                elsewhere: &elsewhere,
             };
             let mut round = self.worked_out(namespace, |claims| round(&view, claims));
+            gangs.insert(namespace.clone(), std::mem::take(&mut round.gangs));
             (round.standing.take(), round)
         })
     }
@@ -541,9 +569,14 @@ impl Controller for Queueing {
             let outcome = self.applier.apply_status(&*setup, &status).await;
             failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
         }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
+        match (failed, wake) {
+            // The others look again when they have to.
+            (Some(error), Some(wake)) => {
+                tracing::warn!(%namespace, error = chain(&error), "an object of the queue could not be written; it is tried again");
+                Ok(Outcome::After(wake.max(LOOK_FOR_IT_AGAIN)))
+            }
+            (Some(error), None) => Err(error),
+            (None, wake) => Ok(wake.map_or(Outcome::Done, Outcome::After)),
         }
     }
 }

@@ -19,7 +19,7 @@ const STATES: [&str; 6] = ["Requested", "Waiting", "Held", "Ready", "Running", "
 const JOBS: Described = Described::gauge(
     "fluxjobs",
     &[("state", &STATES)],
-    "FluxJobs of this cluster; held are those that could not start, whatever else ends",
+    "FluxJobs of this cluster; held are those that could not start, also if all others ended, or that are suspended",
 );
 const QUEUED: Described = Described::gauge(
     "queued",
@@ -79,11 +79,11 @@ impl Collector for QueueFigures {
 fn state(job: &FluxJob) -> &'static str {
     let Some(status) = &job.status else { return "Requested" };
     let fails = |one: &&str| conditions::find(&status.conditions, one).is_some_and(|one| one.status == "False");
-    let waits_for_nodes = conditions::find(&status.conditions, condition::ADMITTED)
-        .is_some_and(|one| one.reason == reason::NODES_TOO_SMALL);
+    let cannot_start = conditions::find(&status.conditions, condition::ADMITTED)
+        .is_some_and(|one| [reason::NODES_TOO_SMALL, reason::SUSPENDED].contains(&one.reason.as_str()));
     match status.phase {
         JobPhase::Requested => "Requested",
-        JobPhase::Waiting if fails(&condition::VALID) || waits_for_nodes => "Held",
+        JobPhase::Waiting if fails(&condition::VALID) || cannot_start => "Held",
         JobPhase::Waiting => "Waiting",
         JobPhase::Ready => "Ready",
         JobPhase::Running => "Running",
@@ -93,7 +93,8 @@ fn state(job: &FluxJob) -> &'static str {
 }
 
 fn job_waits_since(job: &FluxJob) -> Option<Timestamp> {
-    (state(job) == "Waiting").then(|| job.metadata.creation_timestamp.as_ref().map(|at| at.0))?
+    let admitted = conditions::find(&job.status.as_ref()?.conditions, condition::ADMITTED)?;
+    (state(job) == "Waiting" && admitted.status == "False").then_some(admitted.last_transition_time.0)
 }
 
 /// Since when a MiniCluster waits for its Job.
@@ -126,6 +127,7 @@ mod tests {
         for (phase, conditions, expected) in [
             ("Waiting", json!([condition("Admitted", "Waiting", 0)]), "Waiting"),
             ("Waiting", json!([condition("Admitted", "NodesTooSmall", 0)]), "Held"),
+            ("Waiting", json!([condition("Admitted", "Suspended", 0)]), "Held"),
             ("Waiting", json!([condition("Valid", "NeverFits", 0)]), "Held"),
             ("Running", json!([condition("Admitted", "Waiting", 0)]), "Running"),
         ] {

@@ -15,9 +15,10 @@ use tributary_api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResu
 use tributary_api::flux_setup::{Overflow, Usage};
 use tributary_api::labels;
 use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_cluster::caches::controller_of;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
-use tributary_cluster::error::is_of_quota;
+use tributary_cluster::error::{is_of_quota, is_of_rights};
 
 use self::end::{End, FINISHED, standing};
 pub use self::made::mini_cluster;
@@ -205,7 +206,12 @@ pub(crate) fn stage<'a>(
     }
     if found.is_some() {
         let name = job.name_any();
-        let sentence = format!("MiniCluster {name} exists and is another's: give the FluxJob another name");
+        let sentence = match found.and_then(|found| controller_of::<FluxJob>(found)) {
+            Some(owner) if owner.name == name => {
+                format!("MiniCluster {name} is left over from an earlier FluxJob of this name, and goes by itself")
+            }
+            _ => format!("MiniCluster {name} exists and is another's: give the FluxJob another name"),
+        };
         return Stage::LinesUp(Err(Trouble { reason: "NameTaken", sentence }));
     }
     Stage::LinesUp(claims.of(job).map_err(|sentence| Trouble { reason: "Invalid", sentence }))
@@ -283,7 +289,7 @@ impl Draft<'_> {
                 return vec![valid];
             }
             let how = format!("{SUSPENDED}: it stands in line once spec.suspend is false");
-            return vec![valid, self.wait("Suspended", how)];
+            return vec![valid, self.wait(labels::reason::SUSPENDED, how)];
         }
         // Then peers are asked again.
         self.wake = overflow::resting(self.job, self.now).filter(|_| !matches!(word, Word::Starts(_)));
@@ -378,8 +384,8 @@ impl Draft<'_> {
         let started = self.status.phase >= JobPhase::Running;
         let ready = said.and_then(|said| conditions::find(&said.conditions, labels::condition::READY));
         let why = ready.map(|ready| ready.message.clone()).unwrap_or_default();
-        // Somebody else holds what it needs, and it is tried again.
-        let waits_for_quota = is_of_quota(&why);
+        // Somebody else holds what it needs, or the agent lacks a right, and it is tried again.
+        let (waits_for_quota, lacks_right) = (is_of_quota(&why), is_of_rights(&why));
         let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
         match said.and_then(|said| said.phase) {
             Some(Phase::Succeeded | Phase::Failed) => {
@@ -391,7 +397,7 @@ impl Draft<'_> {
                 self.finish(end, message);
                 self.tidy(Some(mini_cluster), None);
             }
-            Some(Phase::Refused) if never_ran && !waits_for_quota => {
+            Some(Phase::Refused) if never_ran && !waits_for_quota && !lacks_right => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
@@ -406,14 +412,15 @@ impl Draft<'_> {
                     Some(split) => format!("its instance is up: {}", overflow::whereabouts(split)),
                 };
             }
-            // What ran once does not become ready again, whatever happens to its pods.
-            _ if started => {}
+            // What ran once does not become ready again, also if it has lost its pods.
+            _ if started => self.status.message = why,
             other => {
                 self.status.phase = JobPhase::Ready;
                 self.status.message = match other {
                     Some(Phase::Refused) if waits_for_quota => {
                         format!("its MiniCluster waits for room in a ResourceQuota: {why}")
                     }
+                    Some(Phase::Refused) if lacks_right => format!("its instance cannot be made now: {why}"),
                     Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
                     _ if ready.is_some_and(|ready| ready.reason == labels::reason::PODS_NOT_MADE) => why,
@@ -748,6 +755,30 @@ mod tests {
         job.spec.suspend = false;
         let running = next(&job, Some(&in_phase(&job, Phase::Running)), Word::Starts(Start::Here), at(4)).status;
         assert_eq!((running.phase, running.message.as_str()), (JobPhase::Running, "its instance is up"));
+    }
+
+    /// The danger: a queue of hundreds ends as failed within seconds, since the agent lacks a right, or nobody has counted yet
+    /// for a quota.
+    #[test]
+    fn a_refusal_that_has_nothing_to_do_with_a_job_does_not_end_it() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        let mut found = in_phase(&job, Phase::Refused);
+        for (why, keeps) in [
+            (
+                "jobs.batch is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"jobs\" in API group",
+                true,
+            ),
+            ("jobs.batch \"lammps\" is forbidden: status unknown for quota: team, resources: count/jobs.batch", true),
+            ("jobs.batch \"lammps\" is forbidden: violates PodSecurity", false),
+        ] {
+            let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+            let step = next(&job, Some(&found), Word::Starts(Start::Here), at(1));
+            assert_eq!(step.status.phase == JobPhase::Ready, keeps, "{why}: {}", step.status.message);
+            assert!(step.status.message.contains(why), "{}", step.status.message);
+        }
     }
 
     #[test]

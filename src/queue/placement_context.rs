@@ -28,7 +28,7 @@ pub(super) struct PlacementContext<'a> {
     view: &'a View<'a>,
     setup: &'a FluxSetupSpec,
     wanted: &'a BTreeMap<Who, (Wanted<'a>, Gang)>,
-    gangs: Vec<Gang>,
+    pub(super) gangs: Vec<Gang>,
     away: Vec<(String, Part)>,
     claims: &'a mut Claims,
     /// What the nodes lack for whoever was asked about.
@@ -46,7 +46,7 @@ pub(super) struct PlacementContext<'a> {
 }
 
 impl<'a> PlacementContext<'a> {
-    /// `gangs` run here or are about to, `away` are parts on their way to peers.
+    /// `gangs` run on these nodes or are about to, `away` are parts on their way to peers.
     pub(super) fn new(
         view: &'a View<'a>,
         setup: &'a FluxSetupSpec,
@@ -73,7 +73,12 @@ impl<'a> PlacementContext<'a> {
 
     /// How many brokers a gang has already.
     fn has(&self, gang: &Gang) -> u32 {
-        self.gangs.iter().filter(|one| one.name == gang.name).map(|one| one.brokers).max().unwrap_or(0)
+        self.gangs
+            .iter()
+            .filter(|one| (&one.namespace, &one.name) == (&gang.namespace, &gang.name))
+            .map(|one| one.brokers)
+            .max()
+            .unwrap_or(0)
     }
 
     fn again_in(&mut self, delay: Duration) {
@@ -164,7 +169,7 @@ impl Outside<Who> for PlacementContext<'_> {
     }
 
     fn starts(&mut self, key: &Who, brokers: i64) {
-        if let Some((_, gang)) = self.wanted.get(key).filter(|_| self.setup.check_nodes != CheckNodes::Never) {
+        if let Some((_, gang)) = self.wanted.get(key) {
             // Pods that are bound count for those that one has already.
             let brokers = count(brokers).saturating_add(self.has(gang));
             self.gangs.push(Gang { brokers, ..gang.clone() });

@@ -433,7 +433,7 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
         found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
     }
     let looks = async {
-        rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await?;
+        rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await.context("failed to start")?;
         anyhow::Ok(cluster_uid(&clients.reader).await?)
     };
     let uid = tokio::select! {

@@ -47,7 +47,7 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
         found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
         () = stop.cancelled() => return Ok(()),
     }
-    rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await?;
+    rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await.context("failed to start")?;
     let uid = cluster_uid(&clients.reader).await?;
 
     let (traces, sending) = traces::start(&config, &metrics, closed.clone())?;

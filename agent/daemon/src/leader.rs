@@ -48,6 +48,7 @@ use crate::network::Network;
 use crate::queries::Queries;
 use crate::queue_ports::{Granted, nodes_of, peers_of, sender};
 use crate::quota_gate::Gate;
+use crate::rivals;
 use crate::trust::{TrustPublisher, TrustReceiver};
 use crate::unreadable::Unreadable;
 use crate::webhook::Webhook;
@@ -194,6 +195,13 @@ impl Leader {
         // Before anybody asks.
         self.queueing.begin();
         self.federation.bursting.forget();
+        let rivals = rivals::watch(
+            parts.clients.reader.clone(),
+            self.federation.config.kubernetes.clone(),
+            parts.clock.clone(),
+            term.stop(),
+        );
+        term.spawn("the look for rivals", rivals);
         term.spawn("the queue", self.queueing.clone().run(term.stop()));
         term.spawn("the MiniCluster controller", self.controller.clone().run(term.stop()));
         term.spawn("what cannot be read", self.unreadable.clone().run(term.stop()));

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 use tributary::api::labels::upstream;
+use tributary::clock::SharedClock;
 use tributary::cluster::RequestError;
+use tributary::cluster::error::chain;
 use tributary::cluster::leadership::{ForeignHolder, lease_holders};
 use tributary::config::KubernetesConfig;
 
@@ -15,12 +18,15 @@ use crate::app::LEASE;
 /// How far the clocks of two nodes may be apart: the Lease of an agent is short.
 const CLOCKS: Duration = Duration::from_secs(30);
 
+/// How often it is looked while this agent leads.
+const AGAIN: Duration = Duration::from_secs(60);
+
 /// Why this agent must not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RivalError {
     /// The Flux Operator runs.
     #[error(
-        "failed to start: the Flux Operator runs in this cluster (Lease {namespace}/{lease}, held by {holder}); \
+        "the Flux Operator runs in this cluster (Lease {namespace}/{lease}, held by {holder}); \
          scale its Deployment to 0 (agentctl migrate check has the command), and wait until its Lease has expired (15 s). \
          Do not uninstall it: its manifest and its Helm chart hold the definition of MiniClusters, and every MiniCluster \
          goes with that",
@@ -34,7 +40,7 @@ pub enum RivalError {
     },
     /// Agents of another release work on the same namespaces.
     #[error(
-        "failed to start: agents of another release work on {objects} already (Lease {namespace}/{LEASE}, held by {holder}); \
+        "agents of another release work on {objects} already (Lease {namespace}/{LEASE}, held by {holder}); \
          uninstall one of the releases, or give each its own namespaces (watchNamespaces)"
     )]
     Release {
@@ -56,6 +62,28 @@ pub async fn check(reader: &Client, own: &KubernetesConfig, now: Timestamp) -> R
         return Err(RivalError::Upstream { namespace: held.namespace, holder: held.holder });
     }
     lease_holders(reader, LEASE, now, CLOCKS).await?.into_iter().try_for_each(|held| beside(held, own))
+}
+
+/// Looks again while this agent leads: others can have started at the same moment, or be started again. Ends when there are
+/// any, and with that the term; an agent that is started beside them says who they are.
+pub(crate) async fn watch(reader: Client, own: KubernetesConfig, clock: SharedClock, stop: CancellationToken) {
+    let look = async {
+        loop {
+            match check(&reader, &own, clock.wall()).await {
+                Ok(()) => {}
+                // Nobody knows, and what runs, runs on.
+                Err(RivalError::Request(error)) => {
+                    tracing::warn!(error = chain(&error), "who else runs here is not known");
+                }
+                Err(rival) => return tracing::error!("this agent must not lead any more: {rival}"),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = look => {}
+        () = stop.cancelled() => {}
+    }
 }
 
 /// Agents before 0.1.0 was released do not say what they work on: nothing is known of them.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tributary_api::budget::Usage;
 use tributary_api::hosted_burst::{BurstPhase, HostedBurst, HostedBurstStatus, is_hosted};
 use tributary_api::labels::condition;
@@ -211,6 +211,9 @@ pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &Cl
     let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
     // While it waits for Kueue, none of it is here.
     let Some(since) = kueue::runs_since(hosted, *since) else { return false };
+    // A run was let in for as long as it may take: what it waited for before is not of that.
+    let times = hosted.status.as_ref().and_then(|status| status.times.as_ref()).filter(|_| whole::was_up(hosted));
+    let since = times.and_then(|times| times.started.as_ref()).map_or(since, |MicroTime(started)| since.max(*started));
     let limit = Duration::from_secs(u64::try_from(limit.seconds).unwrap_or(0));
     let left = limit.saturating_sub(elapsed(since, view.now.wall));
     if !left.is_zero() {

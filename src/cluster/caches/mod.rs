@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
@@ -29,7 +30,7 @@ use store::{Part, Store};
 use tributary_clock::Rng;
 
 use super::client::Clients;
-use super::error::{Cause, chain};
+use super::error::{Cause, absence, chain};
 use super::key::ObjectKey;
 use super::schedule::Backoff;
 use super::worker::Queue;
@@ -174,13 +175,17 @@ where
     R: Rng + Clone + 'static,
 {
     let reader = || clients.reader.clone();
+    let namespaces: Api<Namespace> = Api::all(reader());
     let parts: Vec<(Part, Api<Guarded<K>>)> = match &*clients.namespaces {
         [] => vec![(None, Api::all(reader()))],
         named => named.iter().map(|name| (Some(name.clone()), Api::namespaced(reader(), name))).collect(),
     };
     let cache = Cache::of_parts(parts.len());
-    let filling = parts.into_iter().map(|part| fill(cache.clone(), part, config(selection), rng.clone()));
-    let filling: Vec<_> = filling.collect();
+    let fill_part = |(part, api): (Part, Api<Guarded<K>>)| {
+        let (rng, namespaces) = (rng.clone(), part.is_some().then(|| namespaces.clone()));
+        fill_of(cache.clone(), (part, api), namespaces, config(selection), rng)
+    };
+    let filling: Vec<_> = parts.into_iter().map(fill_part).collect();
     (cache, async move { drop(join_all(filling).await) })
 }
 
@@ -194,9 +199,20 @@ fn config(selection: &Selection) -> watcher::Config {
     }
 }
 
-async fn fill<K: Watched>(
+fn fill<K: Watched>(
+    cache: Cache<K>,
+    part: (Part, Api<Guarded<K>>),
+    config: watcher::Config,
+    rng: impl Rng,
+) -> impl Future<Output = ()> + Send {
+    fill_of(cache, part, None, config, rng)
+}
+
+/// `namespaces`: where it is looked whether the part's namespace is there, if it may be gone.
+async fn fill_of<K: Watched>(
     cache: Cache<K>,
     (part, api): (Part, Api<Guarded<K>>),
+    namespaces: Option<Api<Namespace>>,
     config: watcher::Config,
     mut rng: impl Rng,
 ) {
@@ -225,18 +241,31 @@ async fn fill<K: Watched>(
                 let done = matches!(event, Event::InitDone);
                 cache.take_part(&part, event);
                 if done {
-                    cache.shared.lists.send_modify(|lists| {
-                        let _ = lists.insert(part.clone(), answers);
-                    });
+                    cache.answered(&part, answers);
                 }
             }
             Err(error) => {
                 failures += 1;
+                let denied =
+                    matches!(&error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403);
                 cache.failed(&part, words(error));
+                // The rights in a namespace go with it, and so has all that was in it. That it is gone keeps nobody waiting for
+                // what is in the others.
+                if denied && is_gone(namespaces.as_ref(), part.as_deref()).await {
+                    cache.take_part(&part, Event::Init);
+                    cache.take_part(&part, Event::InitDone);
+                    cache.answered(&part, answers);
+                }
                 tokio::time::sleep(RETRY.delay(failures, rng.unit())).await;
             }
         }
     }
+}
+
+/// Whether there is no such namespace, by the API server's own word.
+async fn is_gone(namespaces: Option<&Api<Namespace>>, name: Option<&str>) -> bool {
+    let (Some(namespaces), Some(name)) = (namespaces, name) else { return false };
+    matches!(absence(namespaces.get(name).await, name), Ok(None))
 }
 
 fn words(error: watcher::Error) -> String {
@@ -463,6 +492,13 @@ impl<K: Watched> Cache<K> {
             let listeners: Vec<_> = self.shared.subscribers.lock().of_left_alone.values().cloned().collect();
             left_alone.iter().for_each(|key| listeners.iter().for_each(|listener| listener(key)));
         }
+    }
+
+    /// The list of a part that was asked for is complete.
+    fn answered(&self, part: &Part, answers: u64) {
+        self.shared.lists.send_modify(|lists| {
+            let _ = lists.insert(part.clone(), answers);
+        });
     }
 
     fn failed(&self, part: &Part, trouble: String) {

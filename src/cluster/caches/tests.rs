@@ -238,3 +238,43 @@ async fn the_watch_of_one_namespace_does_not_run_whatever_comes_of_another() {
     assert_eq!(cache.condition().troubles, expected.into());
     running.iter().for_each(tokio::task::JoinHandle::abort);
 }
+
+/// The danger: the agent waits for ever for what is in a namespace that was deleted, with the rights to look into it, and does
+/// nothing in the others.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_gone_has_nothing_and_keeps_nobody_waiting() {
+    let server = tower::service_fn(move |request: Request<Body>| async move {
+        let path = request.uri().path();
+        let refused = |code: u16, reason: &str, about: &str| {
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason,
+                "details": {"name": about}});
+            (code, status)
+        };
+        let (code, body) = match path.trim_start_matches("/api/v1/namespaces/") {
+            "gone" => refused(404, "NotFound", "gone"),
+            "closed" => (200, json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "closed"}})),
+            _ => refused(403, "Forbidden", ""),
+        };
+        let body = Body::from(body.to_string().into_bytes());
+        Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
+    });
+    let client = Client::new(server, "n");
+    for (name, expected) in [("gone", true), ("closed", false)] {
+        let (cache, namespaces) = (Cache::<ConfigMap>::of_parts(1), Api::all(client.clone()));
+        cache.take_part(
+            &Some(name.to_owned()),
+            Event::Apply(guarded({
+                let mut value = config_map("a", "1");
+                value["metadata"]["namespace"] = name.into();
+                value
+            })),
+        );
+        let part = (Some(name.to_owned()), Api::namespaced(client.clone(), name));
+        let fill = fill_of(cache.clone(), part, Some(namespaces), config(&Selection::default()), SeededRng::new(1));
+        let running = tokio::spawn(fill);
+        let again = tokio::time::timeout(Duration::from_secs(60), cache.list_again()).await;
+        assert_eq!((again.is_ok(), cache.condition().listed), (expected, expected), "{name}");
+        assert_eq!(cache.len(), usize::from(!expected), "{name}: what was in it went with it");
+        running.abort();
+    }
+}

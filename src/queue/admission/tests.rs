@@ -195,6 +195,7 @@ impl World {
             nodes: &crate::nodes::tests::without_end(),
             peers: &(Arc::new(|| Box::new(|_: &_, _: &_| None) as overflow::PeersNow) as overflow::Peers),
             sender: &overflow::sender(),
+            elsewhere: &[],
         };
         let round = round(&view, &mut Claims::default());
         self.admission.turn("hpc", &round, at(self.second));

@@ -36,6 +36,8 @@ struct World {
     jobs: Vec<Arc<FluxJob>>,
     mini_clusters: Vec<Arc<MiniCluster>>,
     hosted: Vec<Arc<HostedBurst>>,
+    /// Brokers of other namespaces.
+    elsewhere: Vec<Gang>,
     reserved: BTreeMap<String, Reserved>,
     starts: BTreeMap<String, Start>,
     growing: BTreeMap<String, Growing>,
@@ -54,6 +56,8 @@ struct World {
     claims: Claims,
     /// FluxJobs whose MiniCluster the last round made.
     made: Vec<String>,
+    /// The brokers that run after it.
+    gangs: Vec<Gang>,
     /// What the last round told who waits, by UID.
     told: BTreeMap<String, String>,
 }
@@ -148,6 +152,7 @@ impl World {
             nodes: &nodes,
             peers: &peers,
             sender: &overflow::sender(),
+            elsewhere: &self.elsewhere,
         };
         let round = round(&view, &mut self.claims);
         for uid in &round.back {
@@ -159,6 +164,7 @@ impl World {
         }
         self.standing = round.standing.clone();
         self.told.clone_from(&round.told);
+        self.gangs.clone_from(&round.gangs);
         let mut started: Vec<String> = round.start.iter().map(|(uid, _)| uid.clone()).collect();
         if let Some((_, status)) = round.setup {
             Arc::make_mut(&mut self.setups[0]).status = Some(status);
@@ -391,6 +397,24 @@ fn nodes_are_looked_at_where_that_is_asked() {
     world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);
+}
+
+/// The danger: two namespaces let in what each finds room for, before any pod of it is there; half of each is placed, and both
+/// wait for ever.
+#[test]
+fn nodes_that_another_namespace_was_promised_are_taken() {
+    let mut first = World::default();
+    first.setup("default", 0, json!({})).job("a", 1, json!({"size": 3}));
+    first.round();
+    assert_eq!(first.made, ["a"]);
+    let mut second = World { elsewhere: first.gangs.clone(), ..World::default() };
+    second.setup("default", 0, json!({"checkNodes": "Now"})).job("b", 1, json!({"size": 2}));
+    second.round();
+    assert_eq!(second.message("b"), "it is next in line: the nodes have no room for 1 of its 2 brokers");
+    assert_eq!(second.gangs, [], "each namespace speaks for its own");
+    second.elsewhere.clear();
+    second.round();
+    assert_eq!((second.made.as_slice(), second.gangs.len()), (["b".to_owned()].as_slice(), 1));
 }
 
 #[test]

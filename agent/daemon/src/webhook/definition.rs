@@ -39,6 +39,12 @@ impl Definition {
         Selection { fields: format!("metadata.name={}", MiniCluster::crd_name()), ..Selection::default() }
     }
 
+    /// Whether the API server asks agents of this configuration.
+    pub(super) fn leads_to(&self, config: &Config) -> bool {
+        let converts = self.spec.conversion.as_ref().is_some_and(|found| found.strategy == WEBHOOK);
+        converts && self.annotations().get(CONVERTED_BY) == Some(&converted_by(config))
+    }
+
     /// What an agent has to apply, so that the API server asks agents of this configuration, or nobody if they have no
     /// webhook; `None` if nothing. `trust` is what the API server shall believe, PEM; empty: what its machine believes. There
     /// can be several agents of some namespaces each: among these, the one that said it first converts for all.

@@ -87,7 +87,9 @@ impl Webhook {
         Ok(Some(listener.with_context(|| format!("failed to listen on webhook.listen = {address}"))?))
     }
 
-    /// Serves until `stop`, with each certificate as it comes. Returns at once where nobody listens.
+    /// Serves until `stop`, with each certificate as it comes. Returns at once where nobody listens. It is waited for a
+    /// certificate only where the API server is led here: who leads may be an agent that knows of no webhook yet, which is
+    /// replaced once this one is ready.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -98,32 +100,112 @@ impl Webhook {
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
         let Some(listener) = listener else { return Ok(()) };
-        readiness.waits(PART, format!("Secret {} has no certificate yet", self.config.webhook.secret));
-        let changed = Arc::new(Notify::new());
-        let _subscription = self.secrets.subscribe({
-            let changed = changed.clone();
-            move |_| changed.notify_one()
-        });
-        let follow = async {
-            loop {
-                for secret in self.secrets.objects() {
-                    match self.certificates.take(&secret) {
-                        Ok(()) => readiness.done(PART),
-                        Err(error) => {
-                            let error = format!("{error:#}");
-                            tracing::warn!(
-                                error,
-                                "the webhook's certificate cannot be used; the one before stays in use"
-                            );
-                        }
-                    }
-                }
-                changed.notified().await;
-            }
-        };
+        let Self { config, secrets, definitions, certificates, .. } = &*self;
+        let follow = follow(Following { config, secrets, definitions, certificates, readiness: &readiness });
         tokio::select! {
             served = server::serve(listener, self.certificates.clone(), self.metrics.clone(), stop) => served.context("the webhook has failed"),
             () = follow => Ok(()),
         }
+    }
+}
+
+/// What [`follow`] looks at.
+struct Following<'a> {
+    config: &'a Config,
+    secrets: &'a Cache<Secret>,
+    definitions: &'a Cache<Definition>,
+    certificates: &'a Certificates,
+    readiness: &'a Readiness,
+}
+
+/// Takes each certificate as it comes, and says whether it is waited for.
+async fn follow(of: Following<'_>) {
+    let Following { config, secrets, definitions, certificates, readiness } = of;
+    let why = format!("Secret {} has no certificate yet", config.webhook.secret);
+    readiness.waits(PART, &why);
+    let changed = Arc::new(Notify::new());
+    let (first, second) = (changed.clone(), changed.clone());
+    let _secrets = secrets.subscribe(move |_| first.notify_one());
+    let _definitions = definitions.subscribe(move |_| second.notify_one());
+    let mut shows_one = false;
+    loop {
+        for secret in secrets.objects() {
+            match certificates.take(&secret) {
+                Ok(()) => shows_one = true,
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(error, "the webhook's certificate cannot be used; the one before stays in use");
+                }
+            }
+        }
+        let listed = definitions.condition().listed;
+        let led_here = !listed || definitions.objects().iter().any(|one| one.leads_to(config));
+        if shows_one || !led_here {
+            readiness.done(PART);
+        } else {
+            readiness.waits(PART, &why);
+        }
+        tokio::select! {
+            () = changed.notified() => {}
+            () = definitions.listed(), if !listed => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+    use tributary::clock::SystemClock;
+    use tributary::webhook::certificate::renewed;
+
+    use super::*;
+
+    /// The danger: a webhook that is turned on is waited for by pods that the leader, which knows of none, is to be replaced by:
+    /// for ever. And where it is led to, nobody is sent to a pod that has nothing to show.
+    #[tokio::test]
+    async fn a_certificate_is_waited_for_only_where_the_api_server_is_led_here() {
+        let config = "[cluster]\nname = \"east\"\n[webhook]\nlisten = \"[::]:9443\"\nservice = \"hook\"";
+        let config = Config::from_toml(config).unwrap();
+        let (secrets, definitions) = (Cache::<Secret>::empty(), Cache::<Definition>::empty());
+        let (certificates, readiness) = (Arc::<Certificates>::default(), Readiness::default());
+        let following = tokio::spawn({
+            let (config, secrets, definitions) = (config.clone(), secrets.clone(), definitions.clone());
+            let (certificates, readiness) = (certificates.clone(), readiness.clone());
+            async move {
+                let (config, secrets, definitions) = (&config, &secrets, &definitions);
+                let (certificates, readiness) = (&certificates, &readiness);
+                follow(Following { config, secrets, definitions, certificates, readiness }).await;
+            }
+        });
+        let settle = async || {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            readiness.waiting().contains_key(PART)
+        };
+        assert!(settle().await, "nobody knows yet");
+        let definition = |version: &str, strategy: &str| {
+            let by = "tributary-system/hook";
+            serde_json::from_value(json!({"metadata": {"name": "m", "resourceVersion": version, "annotations": {
+                tributary::api::labels::CONVERTED_BY: by}}, "spec": {"conversion": {"strategy": strategy}}}))
+            .unwrap()
+        };
+        definitions.take(Event::Init);
+        definitions.take(Event::InitApply(definition("1", "None")));
+        definitions.take(Event::InitDone);
+        assert!(!settle().await, "nobody is led here");
+        definitions.take(Event::Apply(definition("2", "Webhook")));
+        assert!(settle().await, "and there is nothing to show");
+        let new = renewed(None, &definition::names(&config), SystemClock::shared().wall()).unwrap().unwrap();
+        let data: serde_json::Map<_, _> = new
+            .expose()
+            .into_iter()
+            .map(|(key, text)| (key.to_owned(), json!(k8s_openapi::ByteString(text.as_bytes().to_vec()))))
+            .collect();
+        let secret = json!({"metadata": {"name": "s", "namespace": "tributary-system"}, "data": data});
+        secrets.take(Event::Apply(serde_json::from_value(secret).unwrap()));
+        assert!(!settle().await);
+        following.abort();
     }
 }

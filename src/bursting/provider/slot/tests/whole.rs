@@ -189,7 +189,12 @@ fn a_run_that_takes_longer_than_the_policy_allows_has_failed_and_is_not_evicted(
     assert_eq!((said(&step, &key).phase, step.wake), (BurstPhase::Ready, Some(Duration::from_secs(100))));
     world.hosted.as_mut().unwrap().status = Some(stored(&step));
 
+    // What it waited for before it was up is not of its time.
     limit(&mut world, 600);
+    world.wall = 599;
+    let step = world.step();
+    assert_eq!((said(&step, &key).phase, step.wake), (BurstPhase::Ready, Some(Duration::from_secs(1))));
+    world.wall = 600;
     let step = world.step();
     let over = said(&step, &key);
     let run = over.run.unwrap();
