@@ -36,7 +36,7 @@ const fn without(
     Mutation { name, danger, file, old, new }
 }
 
-const MUTATIONS: [Mutation; 52] = [
+const MUTATIONS: [Mutation; 53] = [
     without(
         "objects of others are left alone",
         "something of others is overwritten or deleted",
@@ -251,8 +251,15 @@ const MUTATIONS: [Mutation; 52] = [
         "what was given back is not taken again at once",
         "capacity is promised twice",
         "src/bursting/provider/slot.rs",
-        "        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))\n",
-        "        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import))\n        && !$out\n",
+        "        && let Some(left) = returned.stands(view, peer, desired)\n",
+        "        && let Some(left) = returned.stands(view, peer, desired)\n        && !$out\n",
+    ),
+    without(
+        "a burst without a pod on any node is given back",
+        "capacity is promised twice",
+        "src/bursting/provider/teardown.rs",
+        "    if unscheduled::timed_out(view, hosted, step) {\n",
+        "    if unscheduled::timed_out(view, hosted, step) && !$out {\n",
     ),
     without(
         "a burst that Kueue does not start in time is given back",
