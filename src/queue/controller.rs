@@ -42,9 +42,10 @@ use super::claims::Claims;
 use super::figures::QueueFigures;
 use super::hosted_usage::HostedUsage;
 use super::job::{self, JobStep, Missing, Then};
-use super::nodes::{Gang, Nodes};
+use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
+use super::promises::Promises;
 use super::quota_waits::QuotaWaits;
 use super::reservations;
 use super::round::{Round, View, round};
@@ -89,8 +90,7 @@ pub struct Queueing {
     admission: Admission,
     /// What FluxJobs claim, by namespace.
     claims: Mutex<BTreeMap<String, Claims>>,
-    /// Brokers that run or are about to, by namespace.
-    gangs: Mutex<BTreeMap<String, Vec<Gang>>>,
+    promises: Promises,
     nodes: Nodes,
     peers: Peers,
     sender: Sender,
@@ -168,7 +168,7 @@ impl Queueing {
             rounds,
             admission,
             claims: Mutex::default(),
-            gangs: Mutex::default(),
+            promises: Promises::default(),
             nodes,
             peers,
             sender,
@@ -192,7 +192,7 @@ impl Queueing {
     /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
     pub fn begin(&self) {
         *self.quota_waits.lock() = QuotaWaits::default();
-        self.gangs.lock().clear();
+        self.promises.clear();
         self.admission.begin();
         self.guests.begin();
     }
@@ -286,7 +286,8 @@ impl Queueing {
     }
 
     /// Carries a step out; or says when to try again.
-    async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep) -> Result<Option<Duration>, RequestError> {
+    /// `fresh`: it was let through in this round.
+    async fn carry_out(&self, job: Arc<FluxJob>, step: JobStep, fresh: bool) -> Result<Option<Duration>, RequestError> {
         let JobStep { mut status, then, without, .. } = step;
         for missing in without {
             if self.exists(&job, missing).await? {
@@ -305,7 +306,7 @@ impl Queueing {
             Err(error) if error.cause().is_not_found() => return Ok(None),
             // Its user has changed it since, or the cache was behind: what was decided is about another.
             Err(error) if error.cause().is_conflict() => {
-                if makes && job.status.as_ref().is_none_or(|status| status.admitted.is_none()) {
+                if makes && fresh {
                     self.admission.take_back(job.metadata.uid.as_deref().unwrap_or_default());
                 }
                 return Ok(Some(LOOK_FOR_IT_AGAIN));
@@ -514,12 +515,11 @@ impl Controller for Queueing {
     /// Bursts of peers are let in beside the rounds: what is reserved for them stays as it is until the round is over.
     fn step(&self, namespace: &String, seen: &Namespace) -> Round {
         let names = seen.hosted.iter().map(|hosted| hosted.name_any()).collect();
-        // One round after the other: what one lets in, the next one keeps room for, though none of its pods is there yet.
-        let mut gangs = self.gangs.lock();
         let looks = seen.setup.as_ref().is_some_and(|setup| setup.spec.check_nodes == CheckNodes::Now);
-        let others = gangs.iter().filter(|(of, _)| looks && *of != namespace).flat_map(|(_, gangs)| gangs);
-        let elsewhere: Vec<Gang> = others.cloned().collect();
+        // One round after the other: what one lets in, the next one keeps room for.
         self.guests.around(namespace, &names, |reserved| {
+            let now = self.clock.mono();
+            let elsewhere = if looks { self.promises.beside(namespace, now) } else { Vec::new() };
             let view = View {
                 now: seen.now,
                 setup: seen.setup.as_ref(),
@@ -541,7 +541,7 @@ impl Controller for Queueing {
                 elsewhere: &elsewhere,
             };
             let mut round = self.worked_out(namespace, |claims| round(&view, claims));
-            gangs.insert(namespace.clone(), std::mem::take(&mut round.gangs));
+            self.promises.add(std::mem::take(&mut round.gangs), now);
             (round.standing.take(), round)
         })
     }
@@ -556,7 +556,13 @@ impl Controller for Queueing {
         let unreadable = self.unreadable_jobs();
         jobs.retain(|(job, _)| !unreadable.contains(&ObjectKey::of(&**job)));
         let setup = setup.filter(|(setup, _)| self.setups.unreadable_of(&ObjectKey::of(&**setup)).is_none());
-        let mut carried = stream::iter(jobs).map(|(job, step)| self.carry_out(job, step)).buffer_unordered(AT_A_TIME);
+        let mut carried = stream::iter(jobs)
+            .map(|(job, step)| {
+                let uid = job.metadata.uid.as_deref().unwrap_or_default();
+                let fresh = !seen.look.granted.contains_key(uid);
+                self.carry_out(job, step, fresh)
+            })
+            .buffer_unordered(AT_A_TIME);
         while let Some(outcome) = carried.next().await {
             // One that cannot be written does not hold up the others.
             match outcome {
@@ -569,14 +575,9 @@ impl Controller for Queueing {
             let outcome = self.applier.apply_status(&*setup, &status).await;
             failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
         }
-        match (failed, wake) {
-            // The others look again when they have to.
-            (Some(error), Some(wake)) => {
-                tracing::warn!(%namespace, error = chain(&error), "an object of the queue could not be written; it is tried again");
-                Ok(Outcome::After(wake.max(LOOK_FOR_IT_AGAIN)))
-            }
-            (Some(error), None) => Err(error),
-            (None, wake) => Ok(wake.map_or(Outcome::Done, Outcome::After)),
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
         }
     }
 }

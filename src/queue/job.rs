@@ -206,7 +206,7 @@ pub(crate) fn stage<'a>(
     }
     if found.is_some() {
         let name = job.name_any();
-        let sentence = match found.and_then(|found| controller_of::<FluxJob>(found)) {
+        let sentence = match found.and_then(controller_of::<FluxJob>) {
             Some(owner) if owner.name == name => {
                 format!("MiniCluster {name} is left over from an earlier FluxJob of this name, and goes by itself")
             }
@@ -413,6 +413,7 @@ impl Draft<'_> {
                 };
             }
             // What ran once does not become ready again, also if it has lost its pods.
+            _ if started && why.is_empty() => {}
             _ if started => self.status.message = why,
             other => {
                 self.status.phase = JobPhase::Ready;

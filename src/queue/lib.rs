@@ -17,6 +17,7 @@
 //! | [`claims`] | what FluxJobs take once they start, worked out once | no |
 //! | [`limits`] | how long runs take at most | no |
 //! | [`priorities`] | PriorityClasses: who goes first | no |
+//! | `promises` | nodes that a namespace was promised, before there are pods | no |
 //! | `quota_waits` | FluxJobs that wait for room in a ResourceQuota | no |
 //! | [`reservations`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
@@ -50,6 +51,7 @@ pub mod nodes;
 pub mod overflow;
 mod placement_context;
 pub mod priorities;
+mod promises;
 mod quota_waits;
 pub mod requests;
 pub(crate) mod reservations;

@@ -70,7 +70,7 @@ pub(crate) struct View<'a> {
     pub peers: &'a Peers,
     /// Who makes Bursts.
     pub sender: &'a Sender,
-    /// The brokers of other namespaces that run or are about to: they get the nodes first.
+    /// The brokers that other namespaces let in lately: they get the nodes first.
     pub elsewhere: &'a [Gang],
 }
 
@@ -98,7 +98,7 @@ pub struct Round {
     pub back: Vec<String>,
     /// What is left for bursts of peers; `None`: there is no FluxSetup.
     pub standing: Option<Standing>,
-    /// The brokers that run here from now on, or are about to.
+    /// The brokers that are let in.
     pub gangs: Vec<Gang>,
     /// What the others wait for, by UID.
     pub told: BTreeMap<String, String>,
@@ -186,8 +186,7 @@ impl Round {
                 self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 // What runs, runs on; nobody is next.
-                let Line { running, gangs, waiting, guests, .. } = classify(view, candidates, spec);
-                self.gangs = gangs;
+                let Line { running, waiting, guests, .. } = classify(view, candidates, spec);
                 let mut used = Requests::default();
                 running.iter().for_each(|one| used += one.room);
                 let standing = Standing { taken: guests, ..Standing::default() };
@@ -203,15 +202,14 @@ impl Round {
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest };
         let Line { running, mut gangs, waiting, wanted, refused, passes, guests } = classify(view, candidates, spec);
-        let first = gangs.len();
         gangs.extend_from_slice(view.elsewhere);
+        let known = gangs.len();
         self.start = passes;
         let away = on_their_way(view, candidates, &spec.overflow);
         let mut outlook = PlacementContext::new(view, spec, &wanted, gangs, away, claims);
         let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
         let PlacementContext { chosen, bound, again, mut gangs, .. } = outlook;
-        gangs.drain(first..first + view.elsewhere.len());
-        (self.gangs, self.wake) = (gangs, again);
+        (self.gangs, self.wake) = (gangs.split_off(known), again);
         let starts: BTreeSet<&Who> = decided.start.iter().collect();
         let mut words: BTreeMap<&Who, String> = BTreeMap::new();
         let in_line = format!("it waits in line for room in FluxSetup {}", setup.name_any());

@@ -58,7 +58,16 @@ impl Writes {
             let own = match self.applier.own_once(claim).await? {
                 Applied::Created(own) | Applied::Changed(own) => Some(own),
                 Applied::Terminating => None,
-                Applied::Unchanged => self.kept(claim, self.claim(claim).await?, |_| true).await?,
+                Applied::Unchanged => {
+                    let found = self.claim(claim).await?;
+                    if found.as_ref().is_some_and(|found| is_another(found, claim))
+                        && mounts(rendered.service_pod.as_ref(), claim)
+                    {
+                        // It would keep the claim for ever. It is made again with the next one.
+                        self.delete_service_pod(known).await?;
+                    }
+                    self.kept(claim, found, |_| true).await?
+                }
             };
             let uid = own.as_ref().and_then(ResourceExt::uid);
             let is_there = match (found, &uid) {
@@ -86,8 +95,7 @@ impl Writes {
         usable: impl Fn(&K) -> bool,
     ) -> Result<Option<K>, RequestError> {
         let Some(found) = found.filter(|found| found.meta().deletion_timestamp.is_none()) else { return Ok(None) };
-        let revision = |object: &K| object.annotations().get(labels::REVISION).cloned();
-        if revision(&found) == revision(wanted) && usable(&found) {
+        if !is_another(&found, wanted) && usable(&found) {
             return Ok(Some(found));
         }
         if let Some(doomed) = Doomed::of(&found) {
@@ -122,12 +130,17 @@ impl Writes {
                 self.delete::<PersistentVolume>(&doomed).await?;
             }
         }
-        if let Some(doomed) = known.service_pod.as_deref().and_then(Doomed::of) {
-            self.delete::<Pod>(&doomed).await?;
-        }
+        self.delete_service_pod(known).await?;
         // Last: as long as there is the Job, all of this is done again if it failed half-way.
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         self.delete::<Job>(&Doomed { key, uid }).await?;
+        Ok(())
+    }
+
+    async fn delete_service_pod(&self, known: &Known) -> Result<(), RequestError> {
+        if let Some(doomed) = known.service_pod.as_deref().and_then(Doomed::of) {
+            self.delete::<Pod>(&doomed).await?;
+        }
         Ok(())
     }
 
@@ -221,6 +234,19 @@ impl VolumeView {
     fn owner(&self) -> Option<Owner> {
         Owner::of(&self.metadata, self.spec.claim_ref.as_ref())
     }
+}
+
+/// Whether a pod has the volume of a claim.
+fn mounts(pod: Option<&Pod>, claim: &PersistentVolumeClaim) -> bool {
+    let volumes = pod.and_then(|pod| pod.spec.as_ref()?.volumes.as_ref()).into_iter().flatten();
+    let mut claims = volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.any(|source| Some(&source.claim_name) == claim.metadata.name.as_ref())
+}
+
+/// Whether what was found is not the one that is wanted: neither kind can be changed.
+fn is_another<K: Resource<DynamicType = ()>>(found: &K, wanted: &K) -> bool {
+    let revision = |object: &K| object.annotations().get(labels::REVISION).cloned();
+    revision(found) != revision(wanted)
 }
 
 /// Deletes volumes whose MiniCluster is gone.

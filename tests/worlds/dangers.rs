@@ -9,6 +9,8 @@ use kube::ResourceExt as _;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
+use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels;
 use tributary::api::minicluster::MiniCluster;
@@ -126,6 +128,37 @@ fn what_is_deleted_is_another_object_by_then() {
         let job = server.get::<Job>(USERS, "lake").ok_or("the Job of a user is gone")?;
         if job.owner_references().is_empty() { Ok(()) } else { Err("the Job of a user was replaced".to_owned()) }
     });
+}
+
+/// The danger: what its user has written last never runs, and can be written no more.
+#[test]
+fn a_job_of_the_queue_is_edited_in_the_moment_in_which_it_is_let_in() {
+    for room in [3, 1] {
+        in_world(1, SHORT, async move |world| {
+            let (server, first) = (world.clusters[0].server.clone(), AtomicBool::new(true));
+            let metadata = |name: &str| json!({"name": name, "namespace": USERS});
+            put::<FluxSetup>(&server, json!({"metadata": metadata("default"), "spec": {"quota": {"brokers": room}}}));
+            let user = server.clone();
+            server.on_request(move |info| {
+                let admits = by_an_agent(info) && info.verb == "patch" && info.resource == "fluxjobs";
+                if admits && first.swap(false, Ordering::Relaxed) {
+                    user.patch::<FluxJob>(USERS, "errand", json!({"spec": {"size": 3}})).unwrap();
+                }
+                None
+            });
+            put::<FluxJob>(
+                &server,
+                json!({"metadata": metadata("errand"), "spec": {"image": "i", "command": "hostname"}}),
+            );
+            world.run(secs(20)).await?;
+            let made = server.get::<MiniCluster>(USERS, "errand").map(|made| made.spec.size());
+            if made == (room == 3).then_some(3) {
+                Ok(())
+            } else {
+                Err(format!("it runs with {made:?}, and may {room}"))
+            }
+        });
+    }
 }
 
 /// The danger: the next MiniCluster of a name gets the status of one that has ended, and never runs.

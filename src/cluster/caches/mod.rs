@@ -248,13 +248,14 @@ async fn fill_of<K: Watched>(
                 failures += 1;
                 let denied =
                     matches!(&error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403);
-                cache.failed(&part, words(error));
                 // The rights in a namespace go with it, and so has all that was in it. That it is gone keeps nobody waiting for
                 // what is in the others.
                 if denied && is_gone(namespaces.as_ref(), part.as_deref()).await {
                     cache.take_part(&part, Event::Init);
                     cache.take_part(&part, Event::InitDone);
                     cache.answered(&part, answers);
+                } else {
+                    cache.failed(&part, words(error));
                 }
                 tokio::time::sleep(RETRY.delay(failures, rng.unit())).await;
             }
