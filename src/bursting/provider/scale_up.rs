@@ -168,7 +168,7 @@ fn nodes(
     if count == 0 { Ok(nodes) } else { Err(count) }
 }
 
-/// Indexes of pods of a burst that are on no node, and never were.
+/// Indexes of a burst whose pod waits for a node, or that have none which is on a node or was.
 pub(super) fn waiting(view: &SlotView<'_>, hosted: &HostedBurst) -> Idset {
     let there = |living: bool| {
         let pods = view.pods.iter().filter(move |pod| !pod.terminating && pod.finished != living);

@@ -3,7 +3,7 @@
 //! Admission counts room, and others can take it first: pods of this cluster's own, pods of a higher priority, a
 //! ResourceQuota. What pods lack is said at once. A burst that has no pod on any node for [`WAIT`] is given back, so that its
 //! root can place it elsewhere; nothing of it runs, so no job ends by that. What waits for Kueue or for nodes of its own has
-//! limits of its own.
+//! limits of its own. The time is in memory only: a new leader counts anew.
 
 use std::time::Duration;
 
@@ -79,9 +79,12 @@ pub(super) fn message(view: &SlotView<'_>, hosted: &HostedBurst, step: &SlotStep
         let homeless = view.pods.iter().filter(|pod| pod.unschedulable && pod.node.is_none());
         let indexes: Idset =
             homeless.filter(|pod| !pod.finished && !pod.terminating).filter_map(|pod| pod.index).collect();
-        let count = indexes.iter().next().map(|_| indexes.iter().count())?;
+        if indexes.is_empty() {
+            return None;
+        }
         format!(
-            "the scheduler finds no node for {count} of {} pods (index {indexes}): others have taken the room, or no node fits",
+            "the scheduler finds no node for {} of {} pods (index {indexes}): others have taken the room, or no node fits",
+            indexes.iter().count(),
             hosted.spec.size
         )
     };

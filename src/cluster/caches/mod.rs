@@ -144,7 +144,7 @@ pub fn all<K: Watched, R: Rng + 'static>(
     rng: R,
 ) -> (Cache<K>, impl Future<Output = ()> + Send + use<K, R>) {
     let cache = Cache::empty();
-    (cache.clone(), fill(cache, (None, Api::all(reader)), config(selection), rng))
+    (cache.clone(), fill(cache, (None, Api::all(reader)), None, config(selection), rng))
 }
 
 /// A cache of one namespace and the watch that fills it, as [`all`].
@@ -160,7 +160,7 @@ where
 {
     let cache = Cache::empty();
     let api = Api::namespaced(reader, namespace);
-    (cache.clone(), fill(cache, (Some(namespace.to_owned()), api), config(selection), rng))
+    (cache.clone(), fill(cache, (Some(namespace.to_owned()), api), None, config(selection), rng))
 }
 
 /// A cache of the namespaces that this agent works in, and the watches that fill it, as [`all`]: one for the whole cluster,
@@ -183,7 +183,7 @@ where
     let cache = Cache::of_parts(parts.len());
     let fill_part = |(part, api): (Part, Api<Guarded<K>>)| {
         let (rng, namespaces) = (rng.clone(), part.is_some().then(|| namespaces.clone()));
-        fill_of(cache.clone(), (part, api), namespaces, config(selection), rng)
+        fill(cache.clone(), (part, api), namespaces, config(selection), rng)
     };
     let filling: Vec<_> = parts.into_iter().map(fill_part).collect();
     (cache, async move { drop(join_all(filling).await) })
@@ -199,17 +199,8 @@ fn config(selection: &Selection) -> watcher::Config {
     }
 }
 
-fn fill<K: Watched>(
-    cache: Cache<K>,
-    part: (Part, Api<Guarded<K>>),
-    config: watcher::Config,
-    rng: impl Rng,
-) -> impl Future<Output = ()> + Send {
-    fill_of(cache, part, None, config, rng)
-}
-
 /// `namespaces`: where it is looked whether the part's namespace is there, if it may be gone.
-async fn fill_of<K: Watched>(
+async fn fill<K: Watched>(
     cache: Cache<K>,
     (part, api): (Part, Api<Guarded<K>>),
     namespaces: Option<Api<Namespace>>,

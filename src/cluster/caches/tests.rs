@@ -230,7 +230,7 @@ async fn the_watch_of_one_namespace_does_not_run_whatever_comes_of_another() {
     let (client, cache) = (Client::new(server, "n"), Cache::<ConfigMap>::of_parts(2));
     let fill = |name: &str| {
         let part = (Some(name.to_owned()), Api::namespaced(client.clone(), name));
-        tokio::spawn(fill(cache.clone(), part, config(&Selection::default()), SeededRng::new(1)))
+        tokio::spawn(fill(cache.clone(), part, None, config(&Selection::default()), SeededRng::new(1)))
     };
     let running = [fill("refused"), fill("listed")];
     tokio::time::sleep(Duration::from_millis(150)).await;
@@ -270,7 +270,7 @@ async fn a_namespace_that_is_gone_has_nothing_and_keeps_nobody_waiting() {
             })),
         );
         let part = (Some(name.to_owned()), Api::namespaced(client.clone(), name));
-        let fill = fill_of(cache.clone(), part, Some(namespaces), config(&Selection::default()), SeededRng::new(1));
+        let fill = fill(cache.clone(), part, Some(namespaces), config(&Selection::default()), SeededRng::new(1));
         let running = tokio::spawn(fill);
         let again = tokio::time::timeout(Duration::from_secs(60), cache.list_again()).await;
         assert_eq!((again.is_ok(), cache.condition().listed), (expected, expected), "{name}");
