@@ -208,7 +208,10 @@ pub(crate) fn stage<'a>(
         let name = job.name_any();
         let sentence = match found.and_then(controller_of::<FluxJob>) {
             Some(owner) if owner.name == name => {
-                format!("MiniCluster {name} is left over from an earlier FluxJob of this name, and goes by itself")
+                format!(
+                    "MiniCluster {name} is left over from an earlier FluxJob of this name, and goes by itself: this one stands \
+                     in line once it is gone"
+                )
             }
             _ => format!("MiniCluster {name} exists and is another's: give the FluxJob another name"),
         };
