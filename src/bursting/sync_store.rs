@@ -390,7 +390,9 @@ impl SyncStore {
         }
         if epoch > session.epoch {
             let old_answers = self.inner.answers.of_peer(peer).into_iter().collect();
-            *session = Session { epoch, cluster: session.cluster.take(), old_answers, ..Session::default() };
+            // Lists of two leaders count like two of one: who says with each list that another one leads is forgotten, too.
+            let (cluster, unnamed) = (session.cluster.take(), std::mem::take(&mut session.unnamed));
+            *session = Session { epoch, cluster, unnamed, old_answers, ..Session::default() };
         }
         note(session);
         true
@@ -533,6 +535,13 @@ impl Incoming for SyncStore {
         if first {
             // Bursts that are hosted here and that nobody claims are looked at, too.
             self.inner.listed.mark(peer.clone());
+        }
+    }
+
+    fn keeps(&self, peer: &PeerName, key: &StateKey) -> bool {
+        match key {
+            StateKey::Desired(uid) => self.inner.claims.is(&(peer.clone(), uid.clone()), |_| true),
+            StateKey::Observed(uid) => self.inner.answers.is(&(peer.clone(), uid.clone()), |_| true),
         }
     }
 
@@ -769,6 +778,34 @@ mod tests {
         assert_eq!(exchange.answers(&uid()), [(west(), Answer::Nothing)].into(), "its Burst is not through with it");
         exchange.retain_answers(|_| false);
         assert!(exchange.answers(&uid()).is_empty());
+    }
+
+    /// The danger: who says with each list that another of its agents leads is kept for ever.
+    #[test]
+    fn what_leader_after_leader_wants_no_more_is_not_kept() {
+        let exchange = SyncStore::default();
+        for leader in 1..50 {
+            let (uid, epoch) = (BurstUid::from(format!("strange-{leader}")), Epoch(leader));
+            let key = StateKey::Desired(uid.clone());
+            exchange.put(&west(), epoch, key.clone(), State::Desired(Box::new(DesiredBurst { uid, ..offer() })));
+            exchange.complete_snapshot(&west(), epoch, &[]);
+            assert!(exchange.keeps(&west(), &key));
+            assert!(exchange.claims().len() <= 2, "leader {leader}: {:?}", exchange.claims().keys());
+        }
+        let (key, lists) = (StateKey::Desired(uid()), |leader, keys: &[StateKey]| {
+            exchange.complete_snapshot(&west(), Epoch(leader), keys);
+            exchange.keeps(&west(), &StateKey::Desired(uid()))
+        });
+        exchange.put(&west(), Epoch(50), key.clone(), desired());
+        assert!(lists(50, &[]) && lists(50, &[]), "one list may be older than the burst");
+        assert!(lists(51, &[key]), "the next leader loses nothing");
+        assert!(lists(51, &[]) && !lists(52, &[]));
+        let answer = StateKey::Observed(uid());
+        let said = ObservedBurst { uid: uid(), ..ObservedBurst::default() };
+        exchange.put(&west(), Epoch(52), answer.clone(), State::Observed(Box::new(said)));
+        assert!(exchange.keeps(&west(), &answer));
+        exchange.retain_answers(|_| false);
+        assert!(!exchange.keeps(&west(), &answer));
     }
 
     /// The danger: a cluster under the same name truly has nothing, and that counts as the word of the one that has the name

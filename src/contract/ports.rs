@@ -69,6 +69,12 @@ pub trait Incoming: Send + Sync {
     /// The peer listed all its keys and marked the list complete: what is not in it may be concluded absent once that
     /// has lasted for the grace period. The newest value of a key in it may still be on its way.
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]);
+    /// Whether what a peer has put of a key is still kept, though its last complete list does not name it: it counts against
+    /// what the peer may put.
+    fn keeps(&self, peer: &PeerName, key: &StateKey) -> bool {
+        let _ = (peer, key);
+        false
+    }
     /// A state of ours cannot be sent to the peer (beyond a limit of the wire), or the peer cannot use it (its version
     /// does not know it). `problem` is one sentence with what to do. Said once per state, and perhaps again after a
     /// reconnect; the other keys are not affected.

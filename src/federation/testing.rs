@@ -112,6 +112,7 @@ struct Inner {
     withheld: Vec<StateKey>,
     capacity: Option<Capacity>,
     heard: BTreeMap<(PeerName, StateKey), State>,
+    keeps: bool,
     puts: usize,
     snapshots: Vec<(PeerName, Epoch, Vec<StateKey>)>,
     undeliverable: Vec<(StateKey, String)>,
@@ -187,6 +188,11 @@ impl Cluster {
         self.lock().certificates.insert(peer.into(), text.into());
     }
 
+    /// Whether what is heard is kept when its peer names it no more.
+    pub(crate) fn set_keeps(&self, keeps: bool) {
+        self.lock().keeps = keeps;
+    }
+
     /// The newest state heard of `peer`.
     pub(crate) fn heard(&self, peer: &str, key: &StateKey) -> Option<State> {
         self.lock().heard.get(&(peer.into(), key.clone())).cloned()
@@ -259,6 +265,11 @@ impl Incoming for Cluster {
     fn complete_snapshot(&self, peer: &PeerName, epoch: Epoch, keys: &[StateKey]) {
         self.lock().snapshots.push((peer.clone(), epoch, keys.to_vec()));
         self.tell();
+    }
+
+    fn keeps(&self, peer: &PeerName, key: &StateKey) -> bool {
+        let inner = self.lock();
+        inner.keeps && inner.heard.contains_key(&(peer.clone(), key.clone()))
     }
 
     fn undeliverable(&self, _peer: &PeerName, key: StateKey, problem: &str) {

@@ -154,6 +154,13 @@ impl Membership {
         }
     }
 
+    /// Of what a peer names no more, only what is still `kept` counts against what it may say.
+    pub(crate) fn release(&mut self, name: &PeerName, kept: impl Fn(&StateKey) -> bool) {
+        if let Some(peer) = self.peers.get_mut(name) {
+            peer.inbox.release(kept);
+        }
+    }
+
     /// The time [`Membership::poll_timeout`] asked for has come.
     pub(crate) fn timeout(&mut self, now: Now) {
         self.peers.values_mut().for_each(|peer| peer.timeout(now, &mut self.local, &mut self.actions));

@@ -395,7 +395,10 @@ impl Owner {
             }
             Action::Put { peer, epoch, key, state } => incoming.put(&peer, epoch, key, state),
             Action::Unchanged { peer, epoch, keys } => incoming.unchanged(&peer, epoch, &keys),
-            Action::CompleteSnapshot { peer, epoch, keys } => incoming.complete_snapshot(&peer, epoch, &keys),
+            Action::CompleteSnapshot { peer, epoch, keys } => {
+                incoming.complete_snapshot(&peer, epoch, &keys);
+                self.membership.release(&peer, |key| incoming.keeps(&peer, key));
+            }
             Action::Undeliverable { peer, key, problem } => {
                 // A peer may say so as often as it likes; each object says it of itself.
                 if self.strangers.is_news(self.clock.mono(), peer.as_str(), "undeliverable") {

@@ -24,7 +24,7 @@ use crate::wire::registry::{CloseCode, RefusalReason};
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) spec: PeerSpec,
-    inbox: Inbox,
+    pub(super) inbox: Inbox,
     connections: BTreeMap<ConnId, Connection>,
     dial: Dial,
     /// Why there is no connection, and since when we say so.

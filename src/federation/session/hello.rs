@@ -92,8 +92,8 @@ pub(crate) fn not_admitted(theirs: &Hello, strange: &Strange) -> Ending {
         Strange::OldLeader(newer) => Ending::new(
             CloseCode::StaleEpoch,
             format!(
-                "{} speaks for leadership {}, {} was heard already; if its Lease was made anew, make the ClusterPeer \
-                 anew",
+                "{} speaks for leadership {}, {} was heard already: an older leader, or a copy of the cluster; if its \
+                 Lease was deleted, restart the agents that refuse it",
                 theirs.cluster, theirs.epoch.0, newer.0
             ),
         ),

@@ -31,7 +31,9 @@ pub struct Inbox {
     /// Sequence of the newest summary: what was said before it, and is not in it, is void.
     floor: u64,
     held: BTreeMap<StateKey, Held>,
-    /// Of all that is held together: at most [`limits::STATES_OF_A_PEER`].
+    /// What the peer names no more, and whoever it was delivered to keeps for now: by the weight of its state.
+    void: BTreeMap<StateKey, usize>,
+    /// Of all that is held or void together: at most [`limits::STATES_OF_A_PEER`].
     weight: usize,
 }
 
@@ -40,6 +42,8 @@ struct Held {
     sequence: u64,
     digest: Digest,
     weight: usize,
+    /// Of what was held before, which stays if this cannot be used.
+    before: usize,
     /// We could not use it. A new process of the peer has to be told again.
     rejected: bool,
 }
@@ -125,8 +129,9 @@ impl Inbox {
         if !self.hears(origin) || sequence <= self.floor {
             return News::Old;
         }
-        let full = self.held.len() >= limits::KEYS_PER_PEER;
-        let before = self.held.get(key).map_or(0, |held| held.weight);
+        let known = self.held.get(key).map(|held| held.weight).or_else(|| self.void.get(key).copied());
+        let full = known.is_none() && self.held.len() + self.void.len() >= limits::KEYS_PER_PEER;
+        let before = known.unwrap_or_default();
         let together = self.weight - before + weight;
         match self.held.get_mut(key) {
             Some(held) if sequence <= held.sequence => return News::Old,
@@ -140,24 +145,37 @@ impl Inbox {
             _ => {}
         }
         self.weight = together;
-        self.held.insert(key.clone(), Held { sequence, digest, weight, rejected: false });
+        self.void.remove(key);
+        self.held.insert(key.clone(), Held { sequence, digest, weight, before, rejected: false });
         News::New
     }
 
-    /// The state of `key` that was judged [`News::New`] could not be used.
+    /// The state of `key` that was judged [`News::New`] could not be used: the one that was delivered before is still kept.
     pub(crate) fn rejected(&mut self, key: &StateKey) {
         if let Some(held) = self.held.get_mut(key) {
             held.rejected = true;
+            let more = held.before.saturating_sub(held.weight);
+            held.weight += more;
+            self.weight += more;
         }
     }
 
+    /// All others are void: they weigh what they weigh until [`Inbox::release`].
     fn retain(&mut self, keep: impl Fn(&StateKey, &Held) -> bool) {
-        self.held.retain(|key, held| keep(key, held));
-        self.weight = self.held.values().map(|held| held.weight).sum();
+        let (held, void): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.held).into_iter().partition(|(key, held)| keep(key, held));
+        self.held = held;
+        self.void.extend(void.into_iter().map(|(key, held)| (key, held.weight)));
+    }
+
+    /// Of what is void, only what is still `kept` counts from now on.
+    pub(crate) fn release(&mut self, kept: impl Fn(&StateKey) -> bool) {
+        self.void.retain(|key, _| kept(key));
+        self.weight = self.held.values().map(|held| held.weight).chain(self.void.values().copied()).sum();
     }
 
     /// Takes a summary of `origin`; `None` if its words do not count. Keys that a complete summary does not list are
-    /// forgotten.
+    /// void.
     pub(crate) fn summary(&mut self, origin: &Origin, summary: &Summary) -> Option<Listed> {
         if !self.hears(origin) {
             return None;
@@ -319,6 +337,57 @@ mod tests {
         assert_eq!(put(&mut inbox, "a", b"3", half - 1), News::New, "less is always taken");
         assert_eq!(put(&mut inbox, "c", b"1", 1), News::New);
         inbox.summary(&from, &summary(99, true, &[("c", b"1")])).unwrap();
-        assert_eq!(inbox.weight, 1, "what is not listed any more weighs nothing");
+        inbox.release(|_| false);
+        assert_eq!(inbox.weight, 1, "what is not listed any more weighs nothing once it is not kept");
+    }
+
+    /// The danger: a peer that takes back all it has said, or says that another leader speaks, fills the memory with what is
+    /// still kept of it.
+    #[test]
+    fn what_is_named_no_more_counts_as_long_as_it_is_kept() {
+        let (mut inbox, mut sequence) = (Inbox::default(), 0);
+        let heavy = limits::STATES_OF_A_PEER / 4;
+        let mut round = |inbox: &mut Inbox, epoch: u64, weight: usize, count: usize| {
+            let from = origin(epoch, epoch);
+            inbox.admit(&from).unwrap();
+            let mut news = Vec::new();
+            for number in 0..count {
+                sequence += 1;
+                news.push(inbox.put(&from, sequence, &key(&format!("{epoch}-{number}")), Digest::TOMBSTONE, weight));
+            }
+            sequence += 1;
+            inbox.summary(&from, &summary(sequence, true, &[])).unwrap();
+            news
+        };
+        assert_eq!(round(&mut inbox, 1, heavy, 5), [[News::New; 4].as_slice(), &[News::Heavy]].concat());
+        let kept = |uid: &'static str| move |one: &StateKey| *one == key(uid);
+        for epoch in 2..5 {
+            inbox.release(|_| true);
+            assert_eq!(round(&mut inbox, epoch, heavy, 1), [News::Heavy]);
+        }
+        inbox.release(kept("1-0"));
+        assert_eq!(round(&mut inbox, 5, heavy, 4), [[News::New; 3].as_slice(), &[News::Heavy]].concat());
+        inbox.release(|_| false);
+        let many = limits::KEYS_PER_PEER;
+        assert_eq!(round(&mut inbox, 6, 0, many), vec![News::New; many]);
+        assert_eq!(round(&mut inbox, 7, 0, 1), [News::Full]);
+        inbox.release(kept("6-0"));
+        let news = round(&mut inbox, 8, 0, many);
+        assert_eq!((news[many - 2], news[many - 1]), (News::New, News::Full));
+    }
+
+    /// The danger: the tiny state that cannot be used hides the weight of the one that can, and that is kept.
+    #[test]
+    fn what_cannot_be_used_weighs_no_less_than_what_it_would_have_replaced() {
+        let (mut inbox, from) = (Inbox::default(), origin(1, 10));
+        inbox.admit(&from).unwrap();
+        assert_eq!(inbox.put(&from, 1, &key("a"), Digest::of(b"good"), 1_000), News::New);
+        for (sequence, bad) in [(2, &b"bad"[..]), (3, &b"worse"[..])] {
+            assert_eq!(inbox.put(&from, sequence, &key("a"), Digest::of(bad), 2), News::New);
+            inbox.rejected(&key("a"));
+            assert_eq!(inbox.weight, 1_000);
+        }
+        assert_eq!(inbox.put(&from, 4, &key("a"), Digest::of(b"small"), 2), News::New);
+        assert_eq!(inbox.weight, 2);
     }
 }

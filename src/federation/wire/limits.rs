@@ -23,7 +23,8 @@ pub(crate) const STREAMS_PER_PEER: u32 = 64;
 /// that is a peer that forgets its connections, and the oldest one goes.
 pub(crate) const CONNECTIONS_PER_PEER: usize = 4;
 
-/// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000.
+/// States a peer may keep here, and we at a peer. A root with 2,000 bursts on one peer has 4,000. What it names no more
+/// counts as long as it is kept.
 pub const KEYS_PER_PEER: usize = 4_096;
 
 /// What the states of one peer may weigh together, in bytes of memory ([`weight`]): a lie of any shape costs that much, and

@@ -111,9 +111,7 @@ async fn states_that_lie_are_told_and_never_delivered() {
     let (a, bb, mut raw) = Raw::established(&bed).await;
     let put = |sequence, key: &str, about: &str| put(sequence, key, &desired(about, 1));
     raw.say(put(1, "mine", "yours")).await;
-    let problem =
-        raw.hear(|body| if let proto::Body::Reject(reject) = body { Some(reject.problem) } else { None }).await;
-    assert_eq!(problem, "the state is about burst yours, its key about mine");
+    assert_eq!(refused(&mut raw).await, "the state is about burst yours, its key about mine");
     assert_eq!(counted(&a, "unusable"), 1);
     // Replayed, and of an older and a newer leadership than its hello said.
     raw.say(put(5, "good", "good")).await;
@@ -137,6 +135,11 @@ fn put(sequence: u64, key: &str, burst: &DesiredBurst) -> proto::Body {
         digest: Bytes::copy_from_slice(Digest::of(&state).as_bytes()),
         state: Some(state.into()),
     })
+}
+
+/// Why the next of its states that is refused was refused.
+async fn refused(raw: &mut Raw) -> String {
+    raw.hear(|body| if let proto::Body::Reject(reject) = body { Some(reject.problem) } else { None }).await
 }
 
 fn summary(sequence: u64, keys: &[&str]) -> proto::Body {
@@ -163,11 +166,7 @@ async fn what_was_said_before_counts_no_more_however_it_is_said_again() {
     raw.say(summary(4, &[])).await;
     raw.say(put(3, "gone", &desired("gone", 1))).await;
     // The same by another connection of the same process.
-    let transport = bed.transport("ccc");
-    transport.set_peers(&BTreeMap::from([("a".into(), super::raw::spec("a"))]));
-    let link = transport.dial(&super::raw::spec("a"), Bed::address("a")).await.unwrap();
-    std::mem::forget(transport);
-    let mut again = Raw::over(link).await;
+    let mut again = Raw::again(&bed).await;
     again.greet(hello(1, 1)).await;
     again.say(summary(6, &[])).await;
     again.say(put(5, "burst", &desired("burst", 9))).await;
@@ -183,27 +182,30 @@ async fn what_was_said_before_counts_no_more_however_it_is_said_again() {
     others_are_fine(&bed, &a, &bb, 1).await;
 }
 
+/// It weighs much, by many little values.
+fn heavy(uid: &str) -> DesiredBurst {
+    DesiredBurst { template: serde_json::Value::Array(vec![0.into(); 100 << 10]), ..desired(uid, 1) }
+}
+
+/// How many of them one peer may have here.
+fn fit() -> usize {
+    let fit = limits::STATES_OF_A_PEER / limits::weight(&serde_json::to_vec(&heavy("burst-10")).unwrap());
+    assert!((5..15).contains(&fit), "{fit}");
+    fit
+}
+
+const TOO_HEAVY: &str = "a peer takes 64 MiB of states at most: shorten templates, or burst less there";
+
 /// However little a text is, what it takes in memory is bounded; and who says too much is told, state by state.
 #[tokio::test(start_paused = true)]
 async fn states_that_are_heavy_together_are_refused_from_a_point_on() {
-    let bed = Bed::new();
+    let (bed, fit) = (Bed::new(), fit());
     let (a, bb, mut raw) = Raw::established(&bed).await;
-    let sizes = serde_json::Value::Array(vec![0.into(); 100 << 10]);
-    let heavy = |uid: &str| {
-        let mut burst = desired(uid, 1);
-        burst.template = sizes.clone();
-        burst
-    };
-    let weight = limits::weight(&serde_json::to_vec(&heavy("burst-10")).unwrap());
-    let fit = limits::STATES_OF_A_PEER / weight;
-    assert!((5..15).contains(&fit), "{fit}");
     for index in 10..20 + fit {
         let uid = format!("burst-{index}");
         raw.say(put(index as u64, &uid, &heavy(&uid))).await;
     }
-    let problem =
-        raw.hear(|body| if let proto::Body::Reject(reject) = body { Some(reject.problem) } else { None }).await;
-    assert_eq!(problem, "a peer takes 64 MiB of states at most: shorten templates, or burst less there");
+    assert_eq!(refused(&mut raw).await, TOO_HEAVY);
     a.cluster.until("those that fit", |cluster| cluster.puts() == fit).await;
     for _ in 0..3 {
         raw.say(heartbeat()).await;
@@ -215,6 +217,47 @@ async fn states_that_are_heavy_together_are_refused_from_a_point_on() {
     raw.say(put(1_001, "later", &heavy("later"))).await;
     a.cluster.until("there is room", |cluster| cluster.heard_generation("ccc", "later") == Some(1)).await;
     others_are_fine(&bed, &a, &bb, 1).await;
+}
+
+/// The danger: who takes everything back, and says that another of its agents leads, begins from nothing, while all that it
+/// said is still kept.
+#[tokio::test(start_paused = true)]
+async fn who_takes_all_back_as_leader_after_leader_fills_no_memory() {
+    let (bed, fit) = (Bed::new(), fit());
+    let (a, bb, mut raw) = Raw::established(&bed).await;
+    a.cluster.set_keeps(true);
+    for index in 10..10 + fit {
+        let uid = format!("burst-{index}");
+        raw.say(put(index as u64, &uid, &heavy(&uid))).await;
+    }
+    raw.say(summary(1_000, &[])).await;
+    a.cluster.until("the first list", |cluster| cluster.snapshots("ccc").len() == 1).await;
+    for leader in 2..5_u8 {
+        raw = Raw::again(&bed).await;
+        raw.greet(led(leader, hello(1, 1))).await;
+        let uid = format!("other-{leader}0");
+        raw.say(led(leader, put(1, &uid, &heavy(&uid)))).await;
+        assert_eq!(refused(&mut raw).await, TOO_HEAVY);
+        raw.say(led(leader, summary(2, &[]))).await;
+        a.cluster.until("a list", |cluster| cluster.snapshots("ccc").len() == usize::from(leader)).await;
+    }
+    assert_eq!((a.cluster.puts(), counted(&a, "too_much_state")), (fit, 3));
+    a.cluster.set_keeps(false);
+    raw.say(led(4, summary(3, &[]))).await;
+    raw.say(led(4, put(4, "later", &heavy("later")))).await;
+    a.cluster.until("there is room", |cluster| cluster.heard_generation("ccc", "later") == Some(1)).await;
+    others_are_fine(&bed, &a, &bb, 1).await;
+}
+
+/// The same, said by another leader: another process of `ccc`.
+fn led(leader: u8, body: proto::Body) -> proto::Body {
+    let epoch = u64::from(leader);
+    match body {
+        proto::Body::Hello(hello) => proto::Body::Hello(proto::Hello { epoch, instance: epoch, ..hello }),
+        proto::Body::Put(put) => proto::Body::Put(proto::Put { epoch, ..put }),
+        proto::Body::Summary(list) => proto::Body::Summary(proto::Summary { epoch, ..list }),
+        other => other,
+    }
 }
 
 #[tokio::test(start_paused = true)]

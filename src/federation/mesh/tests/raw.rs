@@ -29,12 +29,17 @@ impl Raw {
         let [a, bb] = bed.agents(["a", "bb"]);
         a.knows("ccc", &[]);
         a.cluster.until_state("bb", PeerState::Connected).await;
+        (a, bb, Self::again(bed).await)
+    }
+
+    /// Dials `a`, which knows `ccc` already.
+    pub(super) async fn again(bed: &Bed) -> Self {
         let transport = bed.transport("ccc");
         transport.set_peers(&BTreeMap::from([("a".into(), spec("a"))]));
         let link = transport.dial(&spec("a"), Bed::address("a")).await.unwrap();
         // Dropping a transport ends nothing; it is done when its listener is.
         std::mem::forget(transport);
-        (a, bb, Self::over(link).await)
+        Self::over(link).await
     }
 
     /// With both hellos accepted.

@@ -499,7 +499,10 @@ impl World {
             }
             Action::Put { peer, epoch, key, state } => cluster.put(&peer, epoch, key, state),
             Action::Unchanged { peer, epoch, keys } => cluster.unchanged(&peer, epoch, &keys),
-            Action::CompleteSnapshot { peer, epoch, keys } => cluster.complete_snapshot(&peer, epoch, &keys),
+            Action::CompleteSnapshot { peer, epoch, keys } => {
+                cluster.complete_snapshot(&peer, epoch, &keys);
+                self.node(name).membership.release(&peer, |key| cluster.keeps(&peer, key));
+            }
             Action::Undeliverable { peer, key, problem } => Incoming::undeliverable(&*cluster, &peer, key, &problem),
             Action::Report { peer, report } => cluster.peer_report(&peer, *report),
             Action::Established { .. } | Action::Forget { .. } | Action::Misbehaved { .. } => {}
