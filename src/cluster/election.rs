@@ -202,7 +202,8 @@ impl Election {
 /// The Lease `lease` as `me` takes it over. Its resource version stays: the replace fails if anything changed since.
 ///
 /// The transitions grow by one, but are never less than the minutes since 1970: a Lease that was deleted and created
-/// again must not give us an epoch that others have seen and would ignore.
+/// again must not give us an epoch that others have seen and would ignore. For the same reason the epoch says nothing of a
+/// Lease from a backup: whoever takes it over a minute later outranks all that others have heard.
 pub fn claimed(mut lease: Lease, me: &str, duration: Duration, now: Timestamp) -> Lease {
     if let Some(before) = term_before(&lease) {
         lease.metadata.annotations.get_or_insert_default().insert(TERM_BEFORE.to_owned(), before.to_string());

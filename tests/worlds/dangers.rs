@@ -323,7 +323,7 @@ fn bursts_cannot_be_listed_for_longer_than_the_grace_period() {
     });
 }
 
-fn is_same(before: Option<String>, now: Option<HostedBurst>) -> Result<(), String> {
+pub fn is_same(before: Option<String>, now: Option<HostedBurst>) -> Result<(), String> {
     if before == now.and_then(|now| now.uid()) { Ok(()) } else { Err("the burst was ended".to_owned()) }
 }
 
@@ -487,27 +487,28 @@ fn a_root_is_lost_while_no_agent_runs() {
     });
 }
 
-/// The danger: a cluster that remembers less than its peers tells them what is not there any more.
+/// The danger: a cluster that remembers less than its peers tells them what is not there any more. Nothing prevents it, and
+/// the pages say so: its leader counts as a new one, and what the backup does not know is released.
 #[test]
 fn an_api_server_is_restored_from_a_backup() {
     in_world(2, SHORT, async |world| {
         world.run(secs(5)).await?;
         let backup = world.clusters[0].server.backup();
-        for _ in 0..2 {
-            world.kill(0, 0);
-            world.start(0, 0);
-            world.run(secs(10)).await?;
-        }
+        world.run(secs(300)).await?;
+        world.kill(0, 0);
+        world.start(0, 0);
+        world.run(secs(300)).await?;
         let peer = bursts(world, Some("west")).await?;
-        let before = hosted(world, peer).unwrap().uid();
         world.say("east: the API server is restored from a backup");
         world.clusters[0].server.restore(backup);
         world.kill(0, 0);
         world.start(0, 0);
-        // Longer than the grace period.
-        world.run(secs(35)).await?;
-        is_same(before, hosted(world, peer))?;
-        world.until("its lease ends it", secs(60), World::nothing_left).await
+        let released = |world: &World| {
+            let status = hosted(world, peer).and_then(|hosted| hosted.status);
+            status.and_then(|status| status.draining_reason).as_deref() == Some("Released")
+        };
+        world.until("the backup is believed", secs(60), released).await?;
+        world.until("nothing is left", secs(60), World::nothing_left).await
     });
 }
 

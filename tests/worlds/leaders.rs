@@ -1,4 +1,4 @@
-//! Leaders that die, and those after them, who are not shown all that was written.
+//! Leaders that die, and those after them, who are not shown all that was written, or know less.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use tributary_cluster::testing::{Fault, RequestInfo};
 
 use crate::agent::Settings;
 use crate::cluster::{SYSTEM, USERS};
-use crate::dangers::{SHORT, all_run, by_an_agent, in_world, secs};
+use crate::dangers::{SHORT, all_run, bursts, by_an_agent, hosted, in_world, is_same, secs};
 use crate::world::World;
 
 const TWO: Settings = Settings { replicas: 2, ..SHORT };
@@ -87,5 +87,31 @@ fn a_leader_whose_watch_of_jobs_does_not_run_hears_of_a_minicluster_late() {
         all_run(world).await?;
         assert_eq!(uid(world), before);
         Ok(())
+    });
+}
+
+/// The danger: a leader that others have followed tells peers what is not there any more. All of them lead within a minute, so
+/// that only takeovers count.
+#[test]
+fn a_leadership_older_than_one_that_was_heard_is_refused() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        let server = world.clusters[0].server.clone();
+        let older = server.backup();
+        for _ in 0..2 {
+            world.kill(0, 0);
+            world.start(0, 0);
+            world.run(secs(10)).await?;
+        }
+        let peer = bursts(world, Some("west")).await?;
+        let before = hosted(world, peer).unwrap().uid();
+        world.say("east: all is as it was two leaders ago");
+        server.restore(older);
+        world.kill(0, 0);
+        world.start(0, 0);
+        // Longer than the grace period.
+        world.run(secs(35)).await?;
+        is_same(before, hosted(world, peer))?;
+        world.until("its lease ends it", secs(60), World::nothing_left).await
     });
 }

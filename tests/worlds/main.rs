@@ -11,7 +11,7 @@
 //! | [`dangers`] | each danger on purpose, in a few lines |
 //! | [`invariants`] | what must never happen |
 //! | [`kueue`] | Jobs that wait in a queue of Kueue, and MiniClusters that are left to it |
-//! | [`leaders`] | leaders that die, and those after them, who are not shown all that was written |
+//! | [`leaders`] | leaders that die, and those after them, who are not shown all that was written, or know less |
 //! | [`lies`] | lead brokers that answer wrongly, or not at all |
 //! | [`lives`] | a burst's life, with one fault at each write of it |
 //! | [`mutations`] | rules taken out of the code, which an invariant must miss |
