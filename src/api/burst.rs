@@ -142,6 +142,11 @@ pub struct BurstStatus {
     /// The incarnation this status speaks of: UID of the root's Job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
+    /// The part of `spec` that does not change while this incarnation runs, as the agent made it. This part is what counts:
+    /// people who may retry a burst may patch its `spec` too, but only agents write its status. The agent undoes such a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
+    pub frozen: Option<Box<BurstSpec>>,
     /// The peer it is placed on. Sticky once that peer accepted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
@@ -247,6 +252,8 @@ pub enum BurstHold {
     BudgetSpent,
     /// It runs on demand, and nothing asks for it.
     NoDemand,
+    /// It is wanted again, and its peer has yet to let go of it.
+    Leaving,
     /// A word of a newer version.
     #[serde(untagged)]
     Unknown(Word),

@@ -45,7 +45,7 @@ async fn tells(place: &Place, root: &str, address: Ipv4Addr, pictures: watch::Re
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (certificate, pictures) = (certificate.clone(), pictures.clone());
-            tokio::spawn(async move { tell(stream, &certificate, pictures).await });
+            tokio::spawn(async move { tell(stream, &certificate, pictures, |_| ()).await });
         }
     });
     let status = json!({"status": {"podIP": address.to_string(), "podIPs": [{"ip": address.to_string()}]}});

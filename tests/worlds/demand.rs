@@ -144,3 +144,34 @@ fn a_peer_that_is_cut_off_while_its_brokers_fall_asleep_keeps_their_ranks() {
         Ok(())
     });
 }
+
+/// The danger: a job starts on a burst that was just found idle, and ends with its brokers.
+#[test]
+fn a_job_that_starts_as_its_burst_falls_asleep_keeps_it_awake() {
+    in_world(2, SHORT, async |world| {
+        apply(world, json!({}));
+        asks(world, 1);
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        let queue = world.sites[0].queue.clone();
+        let closed = |ranks: &'static str| move |world: &World| world.sites[0].queue.closed() == ranks;
+        let before = hosted(world, 1).and_then(|hosted| hosted.metadata.uid);
+        queue.shows("0-3", "");
+        world.until("it is closed", secs(60), closed("2-3")).await?;
+        queue.shows("0-1", "2");
+        world.until("it is open again", secs(20), closed("")).await?;
+        queue.shows("0-3", "2");
+        world.run(secs(60)).await?;
+        assert!(ready_on(world, 1), "{}", world.summary());
+        assert_eq!(hosted(world, 1).and_then(|hosted| hosted.metadata.uid), before);
+
+        queue.shows("0-3", "");
+        world.until("it is closed once more", secs(60), closed("2-3")).await?;
+        assert!(ready_on(world, 1), "it is closed before its brokers go");
+        queue.shows("0-1", "");
+        world.until("it sleeps", secs(30), asleep).await?;
+        assert!(closed("2-3")(world), "as long as something may be left of it");
+        asks(world, 1);
+        world.until("it is open when it comes", secs(20), closed("")).await?;
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await
+    });
+}

@@ -19,6 +19,7 @@ pub type Lie = fn(&Lead) -> Option<Answer>;
 #[derive(Clone)]
 pub struct Queue {
     pictures: watch::Sender<String>,
+    closed: Arc<Mutex<String>>,
     lie: Arc<Mutex<Lie>>,
 }
 
@@ -39,7 +40,8 @@ pub enum Answer {
 
 impl Default for Queue {
     fn default() -> Self {
-        let queue = Self { pictures: watch::Sender::default(), lie: Arc::new(Mutex::new(|_| None)) };
+        let queue =
+            Self { pictures: watch::Sender::default(), closed: Arc::default(), lie: Arc::new(Mutex::new(|_| None)) };
         queue.says("", 0);
         queue
     }
@@ -52,6 +54,17 @@ impl Queue {
         let job = json!({"count": pending, "burstable": true, "resources": [slot], "constraints": Value::Null});
         let answer = json!({"up": "0-1", "busy": busy, "used": [], "pending": [job]});
         self.pictures.send_replace(answer.to_string());
+    }
+
+    /// Which ranks are there, and on which jobs run; none wait.
+    pub fn shows(&self, up: &str, busy: &str) {
+        let answer = json!({"up": up, "busy": busy, "used": [], "pending": []});
+        self.pictures.send_replace(answer.to_string());
+    }
+
+    /// The ranks on which an agent lets no more jobs start, as it said last.
+    pub fn closed(&self) -> String {
+        self.closed.lock().unwrap().clone()
     }
 
     /// From now on, others answer in the place of some programs.
@@ -88,7 +101,10 @@ impl Connect for Ways {
             Some(Answer::Stranger) => certificate = format!("secret-key = \"{}\"", "x".repeat(40)),
             Some(Answer::Nonsense) => pictures = watch::Sender::new("secret-key".to_owned()).subscribe(),
         }
-        tokio::spawn(async move { tell(far, &certificate, pictures).await });
+        let closed = Arc::clone(&self.queue.closed);
+        tokio::spawn(async move {
+            tell(far, &certificate, pictures, |ranks| ranks.clone_into(&mut closed.lock().unwrap())).await
+        });
         future::ok(Box::new(near) as Box<dyn Stream>).boxed()
     }
 }

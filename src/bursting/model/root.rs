@@ -466,6 +466,7 @@ fn plain(status: BurstStatus) -> BurstStatus {
     BurstStatus {
         message: String::new(),
         conditions: Vec::new(),
+        frozen: None,
         times: None,
         reserved_until: None,
         preflight: Vec::new(),

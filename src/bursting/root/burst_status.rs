@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tributary_api::budget::{Spent, Usage};
-use tributary_api::burst::{Burst, BurstDemand, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
@@ -30,6 +30,8 @@ use crate::note::Note;
 use crate::peers::PeerView;
 use crate::template::Charge;
 use crate::timing::{LOST_AFTER, elapsed, later};
+
+mod incarnation;
 
 /// What a peer says of a burst.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -105,6 +107,7 @@ pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
     times.planned.get_or_insert_with(|| now.clone());
     times.offered = times.offered.take().or(placed.then_some(now));
     status.observed_generation = view.burst.metadata.generation;
+    status.frozen.get_or_insert_with(|| Box::new(super::frozen::of(&view.burst.spec)));
     conditions::conclude(&mut status, old, view, agreement, &mut notes);
     BurstStep { status, notes, wake }
 }
@@ -122,61 +125,24 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A new Job of the root is another instance: what was known of the burst was about the old one. The peer stays, and
-    /// what it holds if its brokers can join this instance as well.
-    fn adopt_incarnation(&mut self) {
-        let spec = &self.view.burst.spec;
-        let incarnation = Some(spec.incarnation.clone());
-        if self.status.incarnation == incarnation {
-            return;
-        }
-        let old = std::mem::take(&mut self.status);
-        let BurstStatus { mut peer, conditions, spent, releases, mut credential_recipients, .. } = old;
-        credential_recipients.retain(|known| hold::can_join(known, spec));
-        if let Some(holder) = spec.holder.as_ref().filter(|holder| peer.is_none() && hold::can_join(holder, spec)) {
-            peer = Some(holder.peer.clone());
-            credential_recipients = vec![holder.clone()];
-        }
-        self.status = BurstStatus {
-            peer,
-            conditions,
-            spent,
-            releases,
-            credential_recipients,
-            incarnation,
-            ..BurstStatus::default()
-        };
-    }
-
-    /// Who threw it out when it was another Burst has not changed their mind by that.
-    fn inherit_evictions(&mut self) {
-        let (burst, peers) = (self.view.burst, self.view.peers);
-        let refused = &mut self.status.refusals;
-        for eviction in burst.spec.evictions.iter().filter(|eviction| offer::stands(eviction, burst, peers)) {
-            if self.status.peer.as_ref() != Some(&eviction.peer) && refused.iter().all(|one| one.peer != eviction.peer)
-            {
-                refused.push(eviction.clone());
-            }
-        }
-        refused.sort_by(|a, b| a.peer.cmp(&b.peer));
-    }
-
     /// Why it is placed nowhere for now, though its root wants it.
     fn held(&mut self) -> Option<(BurstHold, String)> {
-        self.status.held = None;
+        let before = self.status.held.take();
         let now = self.view.now.wall;
         let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
         let spec = &self.view.burst.spec;
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
-        // One that ran all the time until now is in use: it goes when nothing asks for it any more.
-        let runs = || BurstDemand { awake: self.status.peer.is_some(), ..BurstDemand::default() };
-        let known = self.status.demand.clone().unwrap_or_else(runs);
+        let known = decide::last(Some(&self.status));
         self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
         if let Some(Standing::Spent(why)) = spent {
             return Some((BurstHold::BudgetSpent, why));
         }
-        let (demand, policy) = (self.status.demand.as_ref()?, on_demand?);
-        (!demand.awake).then(|| (BurstHold::NoDemand, decide::sentence(demand, policy).2))
+        if let Some((demand, policy)) = self.status.demand.as_ref().zip(on_demand).filter(|(demand, _)| !demand.awake) {
+            return Some((BurstHold::NoDemand, decide::sentence(demand, policy).2));
+        }
+        // What leaves cannot be called back: it has left before it is offered anew, and that is nobody's fault.
+        let peer = before.and(self.placed()).filter(|_| self.status.phase == BurstPhase::Draining)?;
+        Some((BurstHold::Leaving, format!("it is wanted again, and comes once {peer} has let go of it")))
     }
 
     /// What it uses from now on, and when that is looked at again.
@@ -274,7 +240,7 @@ impl<'a> Draft<'a> {
         let phase = match hold {
             BurstHold::BudgetSpent => BurstPhase::Spent,
             BurstHold::NoDemand => BurstPhase::Asleep,
-            BurstHold::Unknown(_) => BurstPhase::Pending,
+            BurstHold::Leaving | BurstHold::Unknown(_) => BurstPhase::Pending,
         };
         match self.left() {
             true => self.set(phase, why),
@@ -484,11 +450,15 @@ impl<'a> Draft<'a> {
     }
 
     /// From now on it costs what the peer costs at this moment.
+    /// What it costs there.
+    fn price(&self, peer: &PeerName) -> Price {
+        let BurstView { burst, peers, claimed, .. } = self.view;
+        let grows = place::grows(peer, &offer::wish(burst), peers, &claimed.claimed());
+        peers.get(peer).map(|there| there.price(grows)).unwrap_or_default()
+    }
+
     fn place_on(&mut self, peer: PeerName) {
-        let view = self.view;
-        let wish = offer::wish(view.burst);
-        let grows = place::grows(&peer, &wish, view.peers, &view.claimed.claimed());
-        self.status.price = view.peers.get(&peer).map(|there| there.price(grows)).unwrap_or_default();
+        self.status.price = self.price(&peer);
         (self.status.used, self.status.peer_count) = (Spent::default(), None);
         self.status.peer = Some(peer.into());
     }

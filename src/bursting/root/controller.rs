@@ -254,6 +254,7 @@ impl Root {
         let budget = root.spec.flux.bursting.budget.limits();
         // The lead's pod may be another, and so may what is left of the root's budget.
         for burst in self.bursts_of(&root.uid().unwrap_or_default()) {
+            let burst = self.as_made(burst);
             let short = burst.shortfall(root).is_some();
             if budget
                 || burst.status.as_ref().is_some_and(|status| status.held.is_some() || says_short(status) != short)
@@ -298,6 +299,7 @@ impl Root {
             self.withdraw_what_is_gone();
             return None;
         };
+        let burst = self.as_made(burst);
         let peers = shared.peers();
         let uid = offer::uid(&burst).into();
         if !shared.exchange.is_offered(&uid) {
@@ -334,7 +336,7 @@ impl Root {
                 shared.steps.observe(burst, &stored);
                 shared.traces.record(spans::burst_spans(burst, &stored, shared.now().wall));
                 shared.say(&*stored, "Place", step.notes).await;
-                stored
+                self.as_made(stored)
             }
             None => burst.clone(),
         };

@@ -3,6 +3,7 @@
 //! | file | what it does | talks to the API server |
 //! |---|---|---|
 //! | [`plan`] | a MiniCluster → the Bursts it should have | no |
+//! | `frozen` | a Burst, whatever was patched of it → the Burst as it was made | no |
 //! | [`whole`] | a FluxJob that is sent to a peer as a whole → its Burst | no |
 //! | [`place`] | a burst and the peers → one peer, or why none | no |
 //! | [`lead_address`] | where bursts reach the lead broker | no |
@@ -20,6 +21,7 @@ mod conditions;
 pub(crate) mod controller;
 pub(crate) mod credential;
 pub mod demand;
+mod frozen;
 pub(crate) mod hold;
 pub(crate) mod lead_address;
 pub mod offer;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tributary_api::burst::{Burst, BurstRefusal, BurstSpec};
+use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, BurstStatus};
 use tributary_api::labels;
 use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
@@ -19,7 +19,8 @@ use crate::template::Charge;
 /// stands for their state at that moment, and when policy or room changes there, they accept. Two may do so at once
 /// without harm, because none of them gets the certificate before the Burst is placed on it.
 pub(crate) fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<PeerName> {
-    let status = burst.status.clone().unwrap_or_default();
+    let none = BurstStatus::default();
+    let status = burst.status.as_ref().unwrap_or(&none);
     // Of a run that has ended nothing is wanted but its logs.
     let over = status.run.as_ref().is_some_and(|run| run.has_ended() && run.logs_gone);
     if burst.spec.release || status.held.is_some() || over {
@@ -29,8 +30,8 @@ pub(crate) fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) ->
         // What is there goes; the ranks stay the peer's own until it says that nothing is left. Another cluster of its name
         // is not who holds them.
         let view = peers.get(&peer);
-        let none = view.is_some_and(PeerView::is_leaving) || hold::is_stranger(&status, view);
-        return if none { BTreeSet::new() } else { [peer].into() };
+        let left = view.is_some_and(PeerView::is_leaving) || hold::is_stranger(status, view);
+        return if left { BTreeSet::new() } else { [peer].into() };
     }
     let wish = wish(burst);
     let asked = |name: &PeerName| {

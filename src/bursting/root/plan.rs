@@ -2,7 +2,7 @@
 //!
 //! What an incarnation was started with is frozen: rank map, certificate, template, cores. What may change while it runs is
 //! the size within what was declared, the choice of peers for slots that nobody has taken yet, the lead's address, and that
-//! it is over.
+//! it is over. The live object alone does not say what is frozen: others may patch it (see `frozen`).
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use tributary_contract::LeadAddress;
 use tributary_flux::{FluxVersion, RankMap, Slot};
 use tributary_telemetry::TraceContext;
 
-use super::{hold, offer};
+use super::{frozen, hold, offer};
 use crate::preflight::facts;
 use crate::template::BurstTemplate;
 use crate::timing::Times;
@@ -73,6 +73,9 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
     let declared: Vec<(String, &BurstCluster)> = root.spec.bursts(name).filter(|_| is_root).collect();
     let instance = root.status.as_ref().and_then(Instance::of);
     let slots: Vec<Slot> = instance.as_ref().map(|instance| instance.map.bursts().to_vec()).unwrap_or_default();
+    let restored: Vec<Option<Burst>> = existing.iter().map(|burst| frozen::restored(burst, Some(root))).collect();
+    let existing: Vec<&Burst> =
+        existing.iter().zip(&restored).map(|(live, made)| made.as_ref().unwrap_or(live)).collect();
     let mut changes = Vec::new();
     for (index, slot) in slots.iter().enumerate() {
         let before = existing.iter().copied().find(|burst| burst.spec.slot == slot.name);
@@ -420,6 +423,52 @@ spec:
         let restarted = applied(&again(&root, &after));
         assert_ne!(restarted[0].spec.template, before[0].spec.template);
         assert_eq!((restarted[0].spec.incarnation.as_str(), &restarted[0].spec.lead), ("job-2", &None));
+    }
+
+    /// The danger: a tenant who may retry a burst makes it cheaper than its brokers are, and a typo stays until a restart.
+    #[test]
+    fn a_patch_of_what_is_frozen_is_undone() {
+        type Patch = fn(&mut BurstSpec);
+        let patches: [(&str, Patch); 10] = [
+            ("cores", |spec| (spec.cores, spec.gpus) = (1, 7)),
+            ("template", |spec| spec.template = serde_json::json!({"containers": []})),
+            ("rank map", |spec| spec.rank_map.push('x')),
+            ("digests", |spec| (spec.rank_map_digest, spec.credential_digest) = ("a".into(), "b".into())),
+            ("ranks", |spec| (spec.index, spec.max_size) = (9, 99)),
+            ("Secret", |spec| spec.credential_secret = "other".into()),
+            ("times", |spec| (spec.lease, spec.drain) = (1.into(), 1.into())),
+            ("whole", |spec| (spec.whole, spec.flux_version) = (true, Some("0.1".into()))),
+            ("instance", |spec| (spec.incarnation, spec.cores) = ("job-0".into(), 1)),
+            ("slot", |spec| spec.slot = "other".into()),
+        ];
+        let mut made = applied(&plan(&root(), &[], given(None)));
+        let unrecorded = made.clone();
+        for burst in &mut made {
+            let (incarnation, frozen) = (Some("job-1".into()), Some(Box::new(frozen::of(&burst.spec))));
+            burst.status = Some(BurstStatus { incarnation, frozen, ..BurstStatus::default() });
+        }
+        let specs = |bursts: &[Burst]| bursts.iter().map(|burst| burst.spec.clone()).collect::<Vec<_>>();
+        for (case, patch) in patches {
+            let mut patched = made.clone();
+            patch(&mut patched[1].spec);
+            assert_eq!(specs(&applied(&again(&root(), &patched))), specs(&made), "{case}");
+            // What the root asks for meanwhile is done.
+            let mut root = root();
+            root.spec.flux.bursting.clusters[1].size = Some(4);
+            assert_eq!(applied(&again(&root, &patched))[1].spec.size, 4, "{case}");
+            // Another instance is made of what the root says now, and stands before the status knows it.
+            root.status.as_mut().unwrap().incarnation = Some("job-2".into());
+            root.spec.containers[0].image = Some("other".into());
+            let mut next = applied(&again(&root, &patched));
+            assert_eq!(specs(&next)[1], specs(&applied(&again(&root, &unrecorded)))[1], "{case}");
+            assert!(next[1].spec.incarnation == "job-2" && next[1].spec.template != made[1].spec.template, "{case}");
+            next.iter_mut().zip(&made).for_each(|(next, made)| next.status.clone_from(&made.status));
+            assert_eq!(specs(&applied(&again(&root, &next))), specs(&next), "{case}");
+        }
+        // An older agent recorded nothing: what is there goes on.
+        let mut patched = unrecorded;
+        patched[1].spec.lease = 20.into();
+        assert_eq!(specs(&applied(&again(&root(), &patched))), specs(&patched));
     }
 
     #[test]

@@ -50,9 +50,10 @@ _insist() {
 
 # A rank that has left takes jobs again when it is back. What others have drained stays so.
 _return() {
-    local rank reason
+    local rank reason began=$SECONDS
     until _joined; do
-        sleep 2
+        # A job may wait for this rank. One that takes long asks its lead less often.
+        sleep $((SECONDS - began > 15 ? 2 : 0)).3
         if ! kill -0 $$; then return 0; fi
     done
     if [[ $_uptime != *drained* ]] || ! rank=$(_flux getattr rank); then return 0; fi

@@ -11,7 +11,7 @@ _tell_queue() {
         "${_as_flux[@]}" flux python /flux_operator/tell-queue.py "$_queue_port" "$configroot" </dev/null || true
         if ((SECONDS - began > 60)); then delay=1; fi
         sleep "$delay"
-        delay=$((delay < 8 ? delay * 2 : 15))
+        delay=$((delay < 4 ? delay * 2 : 4))
     done
 }
 if [[ $HOSTNAME == "$mainHost" ]]; then

@@ -1,10 +1,11 @@
-# Tells the agent of this cluster what the queue asks for, as soon as that changes. The start script of the lead runs it
-# beside the broker: `flux python tell-queue.py PORT CONFIGROOT`. It decides nothing. Python looks for modules beside it
-# first, so it has the name of none.
+# Tells the agent of this cluster what the queue asks for, as soon as that changes, and lets no more jobs start on brokers
+# that are about to leave. The start script of the lead runs it beside the broker: `flux python tell-queue.py PORT
+# CONFIGROOT`. It decides nothing. Python looks for modules beside it first, so it has the name of none.
 #
 # Who connects says a version and a nonce, and gets the same. Then it shows that it knows the certificate of the
 # instance, by a code (HMAC) over both nonces, and hears frames: kind, length and text, and a code over these, the nonces
-# and the number of the frame.
+# and the number of the frame. It may say on which ranks no more jobs start: length and text, and such a code. That counts
+# for some time: an agent that leads no more, and is not known to be gone, closes nothing for long.
 #
 # Who listens has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not asked. One
 # agent listens, and beside it perhaps one that leads no more: a third takes the place of the first, which may wait for an
@@ -32,7 +33,11 @@ AT_ONCE = 50
 BYTES = 512 << 10
 # Seconds: in which a caller shows who it is, between two looks without news, between two signs of life, in which
 # events are one, between two attempts.
-INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 2
+INTRODUCTION, EVERY, SIGN, SETTLE, AGAIN = 10, 5, 2, 0.1, 0.5
+# For how long a wish counts that is not said again, and how long nobody listens before all is opened that was closed.
+LASTS, ALONE = 45, 120
+# Why ranks are drained. What others have drained stays as it is.
+LEAVES = "tributary: the burst is about to leave"
 
 
 def waiting_jobs(handle):
@@ -75,9 +80,24 @@ def kind_of(spec):
     return json.dumps(asks, sort_keys=True)
 
 
-def look(handle, known):
+def close(handle, ranks):
+    """Lets no more jobs start on these ranks; those that run there go on."""
+    handle.rpc("resource.drain", {"targets": ranks, "reason": LEAVES, "mode": "update"}, nodeid=0).get()
+
+
+def open_again(handle, closed):
+    """Lets jobs start again on all that was closed and is none of these ranks."""
+    from flux.idset import IDset
+
+    for ranks, drained in handle.rpc("resource.status", nodeid=0).get()["drain"].items():
+        ranks = IDset(ranks) - IDset(closed)
+        if drained["reason"] == LEAVES and ranks:
+            handle.rpc("resource.undrain", {"targets": str(ranks)}, nodeid=0).get()
+
+
+def look(handle, known, closed=""):
     """What the queue asks for, as JSON. `known` has the kind of each job that waited at the last look, and is brought up to
-    date: another queue may give a job other constraints.
+    date: another queue may give a job other constraints. No more jobs start on the ranks `closed`.
 
     The attributes and states are those of flux-core's job-list (RFC 43, RFC 21); "up" is what its scheduler may use:
     ranks that are online and not drained. Jobs of all users count, and jobs that ask for the same are told once, with
@@ -90,6 +110,16 @@ def look(handle, known):
 
     inactive, anybody = 64, flux.constants.FLUX_USERID_UNKNOWN
     resources = resource_list(handle).get()
+    still_open = resources.up.ranks & IDset(closed)
+    if still_open:
+        try:
+            close(handle, str(still_open))
+        except OSError:
+            # The picture says so: they are up.
+            pass
+        # A job may be about to start there: it is seen before anybody hears that nothing runs.
+        time.sleep(SETTLE)
+        resources = resource_list(handle).get()
     busy, used = IDset(resources.allocated.ranks), []
     for entry in resources.allocated.to_dict()["execution"]["R_lite"]:
         used.append([entry["rank"], IDset(entry["children"]["core"]).count()])
@@ -132,19 +162,28 @@ def news(journal, seconds):
     return True
 
 
-def follow(configroot):
-    """What is to be said of one broker, as long as it lives."""
+def broker(configroot):
     import flux
 
     sockets = [path for path in glob.glob(configroot + "/run/flux/local*") if stat.S_ISSOCK(os.stat(path).st_mode)]
     if not sockets:
         raise OSError("the broker of this pod has no socket yet")
-    handle = flux.Flux("local://" + sockets[0])
+    return flux.Flux("local://" + sockets[0])
+
+
+def follow(configroot, wished):
+    """What is to be said of one broker, as long as it lives. `wished()`: on which ranks no more jobs start, if that is known."""
+    import flux
+
+    handle = broker(configroot)
     journal = handle.rpc("job-manager.events-journal", {"full": False}, flags=flux.constants.FLUX_RPC_STREAMING)
     said, known = None, {}
     while True:
         began = time.monotonic()
-        picture = look(handle, known)
+        closed = wished()
+        if closed is not None:
+            open_again(handle, closed)
+        picture = look(handle, known, closed or "")
         if picture != said:
             said = picture
             yield PICTURE, picture
@@ -152,7 +191,7 @@ def follow(configroot):
         # A long queue is not looked at all the time.
         rested = looked + min(EVERY, 2 * (looked - began))
         end = looked + EVERY
-        while time.monotonic() < end:
+        while time.monotonic() < end and closed == wished():
             if news(journal, SIGN):
                 end = max(rested, time.monotonic() + SETTLE)
                 while time.monotonic() < end:
@@ -160,11 +199,11 @@ def follow(configroot):
             yield ALIVE, ""
 
 
-def tell(configroot):
+def tell(configroot, wished):
     """What there is to say, for ever."""
     while True:
         try:
-            yield from follow(configroot)
+            yield from follow(configroot, wished)
         except Exception as error:
             yield TROUBLE, str(error) or repr(error)
         time.sleep(AGAIN)
@@ -184,6 +223,7 @@ class Caller:
         connection.setblocking(False)
         self.connection, self.configroot, self.end = connection, configroot, time.monotonic() + INTRODUCTION
         self.said, self.ours, self.secret = b"", os.urandom(32), key(configroot)
+        self.closed, self.wishes, self.wish, self.wished = None, 0, b"", time.monotonic()
 
     def code(self, side, text):
         return hmac.new(self.secret, side + self.said[1:33] + self.ours + text, hashlib.sha256).digest()
@@ -205,14 +245,47 @@ class Caller:
 
     def listen(self):
         self.connection.settimeout(INTRODUCTION)
-        for number, (kind, text) in enumerate(tell(self.configroot)):
+        for number, (kind, text) in enumerate(tell(self.configroot, self.wishes_now)):
+            self.hear()
             frame = struct.pack(">BI", kind, len(text.encode())) + text.encode()
             self.connection.sendall(frame + self.code(b"queue", struct.pack(">Q", number) + frame))
+
+    def hear(self):
+        """Reads what it wishes, if it has said that."""
+        while select.select([self.connection], [], [], 0)[0]:
+            more = self.connection.recv(1 << 16)
+            if not more:
+                raise OSError("it hung up")
+            self.wish += more
+            while self.take_wish():
+                pass
+            if len(self.wish) > BYTES:
+                raise OSError("it says too much at once")
+
+    def take_wish(self):
+        """Whether all of a wish was there."""
+        end = 4 + int.from_bytes(self.wish[:4], "big")
+        if len(self.wish) < end + 32:
+            return False
+        frame, code = self.wish[:end], self.wish[end : end + 32]
+        if not hmac.compare_digest(code, self.code(b"close", struct.pack(">Q", self.wishes) + frame)):
+            raise OSError("it does not know the certificate")
+        self.closed, self.wishes, self.wish = frame[4:].decode(), self.wishes + 1, self.wish[end + 32 :]
+        self.wished = time.monotonic()
+        return True
+
+    def wishes_now(self):
+        """None: it is not known any more, or not yet. Agents that know nothing of wishes close nothing."""
+        if time.monotonic() < self.wished + LASTS:
+            return self.closed
+        return None if self.wishes else ""
 
 
 class Program:
     def __init__(self, port, configroot):
         self.configroot, self.callers, self.listeners = configroot, {}, []
+        # When all is opened again, if nobody listens until then.
+        self.alone = time.monotonic() + ALONE
         both = socket.has_dualstack_ipv6() if hasattr(socket, "has_dualstack_ipv6") else False
         self.server = socket.socket(socket.AF_INET6 if both else socket.AF_INET)
         self.server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -225,6 +298,7 @@ class Program:
     def run(self):
         while True:
             self.forget()
+            self.open_if_alone()
             for ready in select.select([self.server, *self.callers], [], [], 1)[0]:
                 if ready is self.server:
                     self.accept()
@@ -262,14 +336,27 @@ class Program:
         """Forgets listeners that have ended."""
         self.listeners = [one for one in self.listeners if not os.waitpid(one, os.WNOHANG)[0]]
 
+    def open_if_alone(self):
+        """Lets jobs start on what was closed for somebody who listens no more."""
+        if self.alone and self.listeners:
+            self.alone = time.monotonic() + ALONE
+        if self.alone and time.monotonic() > self.alone:
+            self.alone = None
+            self.fork(lambda: open_again(broker(self.configroot), ""))
+
     def begin(self, caller):
         self.forget()
+        self.alone = time.monotonic() + ALONE
         if len(self.listeners) >= LISTENERS:
             os.kill(self.listeners[0], signal.SIGKILL)
             os.waitpid(self.listeners.pop(0), 0)
-        listener = os.fork()
-        if listener != 0:
-            self.listeners.append(listener)
+        self.fork(caller.listen, caller)
+
+    def fork(self, does, caller=None):
+        """A process for what needs Flux."""
+        process = os.fork()
+        if process != 0:
+            self.listeners.append(process)
             return
         # The port is the program's, which may be started again while somebody listens.
         self.server.close()
@@ -277,9 +364,9 @@ class Program:
             if other is not caller:
                 other.connection.close()
         try:
-            caller.listen()
+            does()
         except OSError:
-            # It hung up: nothing to speak of.
+            # It hung up, or there is no broker: nothing to speak of.
             pass
         finally:
             os._exit(0)

@@ -16,7 +16,7 @@ fn say(what: &str, text: &str) {
 }
 
 async fn follow(key: &Key, address: &str) -> io::Result<()> {
-    let mut frames = Frames::begin(TcpStream::connect(address).await?, key).await?;
+    let (mut frames, _wishes) = Frames::begin(TcpStream::connect(address).await?, key).await?;
     loop {
         match frames.next().await? {
             Frame::Alive => say("alive", ""),

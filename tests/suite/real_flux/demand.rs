@@ -14,7 +14,14 @@ const PROGRAM: &str = include_str!("../../../src/render/scripts/tell-queue.py");
 
 /// A picture of the queue, just as the program makes it.
 fn look(lead: &Pod<'_>) -> Look {
-    let once = PROGRAM.replace("if __name__ == \"__main__\":", "import flux\nprint(look(flux.Flux(), {}))\nif False:");
+    look_closing(lead, "")
+}
+
+/// The same when no more jobs may start on these ranks.
+fn look_closing(lead: &Pod<'_>, closed: &str) -> Look {
+    let lines =
+        format!("import flux\nh = flux.Flux()\nopen_again(h, '{closed}')\nprint(look(h, {{}}, '{closed}'))\nif False:");
+    let once = PROGRAM.replace("if __name__ == \"__main__\":", &lines);
     let said = flux(lead, ["python", "-c", &once]).unwrap();
     Look::parse(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
@@ -134,4 +141,28 @@ fn a_real_burst_is_in_use_while_jobs_run_there_and_a_moment_longer_and_leaves_dr
     flux(&lead, ["job", "wait-event", "--timeout=60s", &job, "clean"]).unwrap();
     let gone = look(&lead);
     assert_eq!((gone.up.to_string(), asked(&instance, &gone, &[])["delta"].0), ("0-1".into(), 1));
+}
+
+#[test]
+fn no_job_starts_on_a_real_burst_that_is_closed_and_those_that_run_there_go_on() {
+    let Some(world) = world() else { return };
+    let instance = Instance::new(&world, Topology::Flat);
+    let (lead, _follower) = instance.start_root().unwrap();
+    let (_way, _brokers) = instance.start_burst("delta", &lead).unwrap();
+    flux(&lead, ["run", "-N2", "--requires=burst-delta", "hostname"]).unwrap();
+    let job = flux(&lead, ["submit", "-N1", "--requires=host:delta-0", "sleep", "inf"]).unwrap();
+    flux(&lead, ["job", "wait-event", "--timeout=60s", &job, "start"]).unwrap();
+
+    let closed = look_closing(&lead, "5-6");
+    assert_eq!((closed.up.to_string(), closed.busy.contains(5)), ("0-1".into(), true));
+    let waits = flux(&lead, ["submit", "-N1", "--requires=host:delta-1", "hostname"]).unwrap();
+    assert!(flux(&lead, ["job", "wait-event", "--timeout=2s", &waits, "start"]).is_err());
+    flux(&lead, ["job", "wait-event", "--timeout=2s", &job, "finish"]).unwrap_err();
+    // Its brokers leave, and say so: it is open again all the same when they are wanted.
+    flux(&lead, ["resource", "drain", "--update", "5-6", "tributary: delta-0 is leaving"]).unwrap();
+    assert_eq!(look_closing(&lead, "5").up.to_string(), "0-1,6");
+    flux(&lead, ["job", "wait-event", "--timeout=60s", &waits, "start"]).unwrap();
+    // What somebody else has drained stays so.
+    flux(&lead, ["resource", "drain", "--force", "6", "its fan is loud"]).unwrap();
+    assert_eq!(look_closing(&lead, "").up.to_string(), "0-1,5");
 }

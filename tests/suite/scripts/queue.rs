@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
-use tributary::bursting::root::demand::hear::{Frame, Frames, PURPOSE};
+use tributary::bursting::root::demand::hear::{Frame, Frames, PURPOSE, Wishes};
 use tributary::tunnel::ends::handshake::Key;
 
 use super::pod::Pod;
@@ -18,7 +18,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../src/render/script
 
 /// Flux as far as the program knows it: `jobs` is how many wait, and an event comes when it changes.
 const FLUX: &str = r#"
-import errno, os, sys, time, types
+import errno, json, os, sys, time, types
 
 ROOT = os.environ["ROOT"]
 def read():
@@ -52,15 +52,36 @@ class Flux:
     def rpc(self, topic, payload=None, **more):
         if read() == "gone":
             raise OSError(errno.ECONNREFUSED, "the broker is gone")
+        if topic == "resource.status":
+            return Future({"drain": {ranks: {"reason": reason} for ranks, reason in drained().items()}})
+        if topic == "resource.drain":
+            return write_drained({**drained(), payload["targets"]: payload["reason"]})
+        if topic == "resource.undrain":
+            return write_drained({key: value for key, value in drained().items() if key != payload["targets"]})
         if topic == "job-manager.events-journal" and os.path.exists(ROOT + "/without-journal"):
             return Future("no journal")
         return Future({"start": True} if topic.endswith("queue-status") else None)
 
+def drained():
+    with open(ROOT + "/drained") as file:
+        return json.load(file)
+def write_drained(drained):
+    with open(ROOT + "/drained", "w") as file:
+        json.dump(drained, file)
+    return Future()
+
 class IDset:
-    def __init__(self, text):
-        self.text = str(text)
+    def __init__(self, ids):
+        ids = ids.ids if isinstance(ids, IDset) else [int(one) for one in ids.split(",") if one]
+        self.ids = sorted(ids)
     def __str__(self):
-        return self.text
+        return ",".join(map(str, self.ids))
+    def __len__(self):
+        return len(self.ids)
+    def __and__(self, other):
+        return IDset(",".join(str(one) for one in self.ids if one in other.ids))
+    def __sub__(self, other):
+        return IDset(",".join(str(one) for one in self.ids if one not in other.ids))
 
 def job_list(handle, most, attributes, userid, states=0, since=0, queue=None):
     count = int(read()) if states == 8 else 0
@@ -81,12 +102,14 @@ def module(name, **values):
     return made
 
 class Resources:
-    ranks = "0-1"
+    def __init__(self, ranks):
+        self.ranks = IDset(ranks)
     def to_dict(self):
         return {"execution": {"R_lite": []}}
 
 class Both:
-    up, allocated = Resources(), Resources()
+    def __init__(self):
+        self.up, self.allocated = Resources(IDset("0,1") - IDset(",".join(drained()))), Resources("0,1")
 
 constants = types.SimpleNamespace(FLUX_USERID_UNKNOWN=-1, FLUX_RPC_STREAMING=4)
 job = module("flux.job", job_list=job_list, JobKVSLookup=Lookup)
@@ -97,9 +120,9 @@ module("flux.resource", resource_list=lambda handle: Future(Both()))
 struct Program(Child);
 
 impl Program {
-    fn start(root: &Path, port: u16) -> Self {
+    fn start(program: &Path, root: &Path, port: u16) -> Self {
         let mut command = Command::new("python3");
-        command.arg(PROGRAM).arg(port.to_string()).arg(root).env("ROOT", root).env("PYTHONPATH", root.join("python"));
+        command.arg(program).arg(port.to_string()).arg(root).env("ROOT", root).env("PYTHONPATH", root.join("python"));
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 }
@@ -111,7 +134,9 @@ impl Drop for Program {
     }
 }
 
-async fn connect(port: u16, letter: &str) -> Frames<TcpStream> {
+type Heard = Frames<ReadHalf<TcpStream>>;
+
+async fn connect(port: u16, letter: &str) -> (Heard, Wishes<WriteHalf<TcpStream>>) {
     let key = Key::of_certificate(&format!("secret-key = \"{}\"", letter.repeat(40)), PURPOSE).unwrap();
     let tried = async {
         loop {
@@ -125,7 +150,7 @@ async fn connect(port: u16, letter: &str) -> Frames<TcpStream> {
 }
 
 /// What it says next that is new.
-async fn next(frames: &mut Frames<TcpStream>) -> Frame {
+async fn next(frames: &mut Heard) -> Frame {
     loop {
         match frames.next().await.unwrap() {
             Frame::Alive => {}
@@ -156,6 +181,7 @@ impl Lead {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let lead = Self { folder, port };
         lead.says("0");
+        std::fs::write(lead.folder.path().join("drained"), "{}").unwrap();
         lead
     }
 
@@ -167,15 +193,29 @@ impl Lead {
     }
 
     fn start(&self) -> Program {
-        Program::start(self.folder.path(), self.port)
+        Program::start(Path::new(PROGRAM), self.folder.path(), self.port)
+    }
+
+    /// Starts one that is less patient with agents.
+    fn start_impatient(&self) -> Program {
+        let program = std::fs::read_to_string(PROGRAM).unwrap();
+        let impatient = program.replace("LASTS, ALONE = 45, 120", "LASTS, ALONE = 2, 4");
+        assert_ne!(program, impatient);
+        let path = self.folder.path().join("impatient.py");
+        std::fs::write(&path, impatient).unwrap();
+        Program::start(&path, self.folder.path(), self.port)
+    }
+
+    fn drained(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("drained")).unwrap()
     }
 
     fn broker(&self) -> UnixListener {
         UnixListener::bind(self.folder.path().join("run/flux/local")).unwrap()
     }
 
-    async fn agent(&self) -> Frames<TcpStream> {
-        connect(self.port, "a").await
+    async fn agent(&self) -> Heard {
+        connect(self.port, "a").await.0
     }
 }
 
@@ -189,13 +229,13 @@ async fn who_knows_the_certificate_hears_of_the_queue_and_nobody_else_does() {
     let Frame::Trouble(why) = next(&mut agent).await else { panic!("there is no broker") };
     assert_eq!(why, "the broker of this pod has no socket yet");
     let _socket = lead.broker();
-    let quiet = r#"{"up": "0-1", "busy": "0-1", "used": [], "pending": []}"#;
+    let quiet = r#"{"up": "0,1", "busy": "0,1", "used": [], "pending": []}"#;
     assert_eq!(next(&mut agent).await, Frame::Picture(quiet.to_owned()));
     lead.says("3");
     let Frame::Picture(busy) = timeout(Duration::from_secs(2), next(&mut agent)).await.unwrap() else { panic!("jobs") };
     assert!(busy.contains(r#""pending": [{"count": 3, "burstable": true, "#), "{busy}");
 
-    let stranger = connect(port, "b").await.next().await;
+    let stranger = connect(port, "b").await.0.next().await;
     assert!(stranger.unwrap_err().to_string().contains("another certificate"));
     // Strangers that say nothing, or only half of it, hold up nobody, however many they are.
     let mut silent = Vec::new();
@@ -222,6 +262,79 @@ async fn who_knows_the_certificate_hears_of_the_queue_and_nobody_else_does() {
     assert_eq!(next(&mut another).await, Frame::Picture(busy));
     lead.says("gone");
     while !matches!(next(&mut other).await, Frame::Trouble(why) if why.contains("gone")) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_jobs_start_on_ranks_that_the_agent_closes_until_it_opens_them() {
+    let lead = Lead::new();
+    let (_program, _socket) = (lead.start(), lead.broker());
+    let drained = |drained: &str| std::fs::write(lead.folder.path().join("drained"), drained).unwrap();
+    let is_up = async |agent: &mut Heard, expected: &str| {
+        let seen = async { while !matches!(next(agent).await, Frame::Picture(text) if up(&text) == expected) {} };
+        timeout(Duration::from_secs(10), seen).await.unwrap_or_else(|_| panic!("{expected:?} is up"));
+    };
+    // An agent before this one has closed rank 0: that is not undone before the new one has said what it wants.
+    drained(r#"{"0": "tributary: the burst is about to leave"}"#);
+    let (mut agent, mut wishes) = connect(lead.port, "a").await;
+    is_up(&mut agent, "1").await;
+    wishes.closes("1,7").await.unwrap();
+    is_up(&mut agent, "0").await;
+    wishes.closes("").await.unwrap();
+    is_up(&mut agent, "0,1").await;
+    // What somebody else has drained stays so.
+    drained(r#"{"1": "its fan is loud"}"#);
+    lead.says("1");
+    is_up(&mut agent, "0").await;
+    for ranks in ["0,1", "0", ""] {
+        wishes.closes(ranks).await.unwrap();
+    }
+    lead.says("2");
+    is_up(&mut agent, "0").await;
+    let (mut stranger, mut says) = connect(lead.port, "b").await;
+    let _ = says.closes("0").await;
+    assert!(stranger.next().await.is_err());
+}
+
+/// The danger: ranks stay closed for ever, and the jobs that ask for them wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_says_no_more_what_it_wishes_closes_nothing() {
+    let lead = Lead::new();
+    let (_program, _socket) = (lead.start_impatient(), lead.broker());
+    let until = async |drained: &str| {
+        let seen = async {
+            while lead.drained() != drained {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), seen).await.unwrap_or_else(|_| panic!("{drained}: {}", lead.drained()));
+    };
+    let closed = r#"{"0": "tributary: the burst is about to leave"}"#;
+    // It leads no more, and nobody knows.
+    let (_old, mut wishes) = connect(lead.port, "a").await;
+    wishes.closes("0").await.unwrap();
+    until(closed).await;
+    let (_new, mut others) = connect(lead.port, "a").await;
+    for _ in 0..12 {
+        others.closes("").await.unwrap();
+        sleep(Duration::from_millis(500)).await;
+    }
+    for _ in 0..10 {
+        assert_eq!(lead.drained(), "{}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    // Nobody listens any more; then an agent does that knows nothing of wishes.
+    others.closes("0").await.unwrap();
+    until(closed).await;
+    drop((_old, wishes, _new, others));
+    until("{}").await;
+    std::fs::write(lead.folder.path().join("drained"), closed).unwrap();
+    let _silent = lead.agent().await;
+    until("{}").await;
+}
+
+fn up(picture: &str) -> String {
+    let picture: serde_json::Value = serde_json::from_str(picture).unwrap();
+    picture["up"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -185,8 +185,12 @@ impl World {
 
     /// The queue was looked at.
     fn look(&mut self, pending: u32, busy: bool) -> &mut Self {
+        self.look_at(Asked { pending, busy, lasting: 0, closed: true })
+    }
+
+    fn look_at(&mut self, found: Asked) -> &mut Self {
         let at = Timestamp::from_second(1_000_000 + self.secs as i64).unwrap();
-        self.seen = Some(Seen { at, found: Ok(Asked { pending, busy, lasting: 0 }) });
+        self.seen = Some(Seen { at, found: Ok(found) });
         self
     }
 
@@ -359,12 +363,15 @@ fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_
 #[test]
 fn answers_of_another_life_are_ignored() {
     let mut world = World::new();
+    let west_costs = || Price { core_hour: "2".parse().unwrap(), ..Price::default() };
+    world.peers.get_mut("west").unwrap().price = west_costs();
     world.named(&["west"]).step();
     world.say_of("west", BurstPhase::Ready, "job-0", 1).step().is(BurstPhase::Offered, Some("west"));
     world.say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     world.edit(|spec| spec.incarnation = "job-2".into()).step().is(BurstPhase::Offered, Some("west"));
     let status = world.burst.status.clone().unwrap();
     assert_eq!((status.ready_brokers, status.hosted_uid), (0, None));
+    assert_eq!(status.price, west_costs(), "it costs what it did");
     world.edit(|spec| spec.size = 2);
     world.say_of("west", BurstPhase::Rejected, "job-2", 1).step().is(BurstPhase::Offered, Some("west"));
 }

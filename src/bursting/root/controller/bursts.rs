@@ -14,8 +14,8 @@ use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{BurstUid, PeerName};
 
 use super::{Key, Root};
-use crate::root::offer;
 use crate::root::place::{Claimed, Claims};
+use crate::root::{frozen, offer};
 
 impl Root {
     /// All Bursts, as freshly as they are known: those included that were made a moment ago.
@@ -30,7 +30,14 @@ impl Root {
         let cached = caches.bursts_by_uid.of(uid.as_str()).iter().map(named).next();
         let key =
             cached.or_else(|| self.fresh.objects().iter().find(|ours| offer::uid(ours) == uid.as_str()).map(named))?;
-        self.fresh.of(&key, caches.bursts.of(&key)).filter(|burst| offer::uid(burst) == uid.as_str())
+        let burst = self.fresh.of(&key, caches.bursts.of(&key)).filter(|burst| offer::uid(burst) == uid.as_str())?;
+        Some(self.as_made(burst))
+    }
+
+    /// A Burst without what somebody else has written over what is frozen of it. The object itself is put right by the plan.
+    pub(super) fn as_made(&self, burst: Arc<Burst>) -> Arc<Burst> {
+        let root = controller_of::<MiniCluster>(&*burst).and_then(|key| self.shared.caches.mini_clusters.of(&key));
+        frozen::restored(&burst, root.as_deref()).map_or(burst, Arc::new)
     }
 
     /// The Bursts of a root. One that the cache does not show yet was planned already: what it is made of is frozen.

@@ -36,6 +36,8 @@ pub struct Asked {
     pub lasting: u32,
     /// Jobs run on it, or did a moment ago.
     pub busy: bool,
+    /// No job starts on it: none of its ranks is there, or all are drained.
+    pub closed: bool,
 }
 
 struct Rank<'a> {
@@ -85,8 +87,9 @@ fn ask_with(
     // Cores of each that jobs have, or that jobs ask for.
     let mut claimed: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, ranks) in &away {
-        let busy = ranks.iter().any(|rank| look.busy.contains(rank.id));
-        asked.entry((*name).to_owned()).or_default().busy = busy;
+        let slot = asked.entry((*name).to_owned()).or_default();
+        slot.busy = ranks.iter().any(|rank| look.busy.contains(rank.id));
+        slot.closed = !ranks.iter().any(|rank| look.up.contains(rank.id));
         let of_rank =
             |rank: &Rank<'_>| look.used.iter().find(|(ids, _)| ids.contains(rank.id)).map_or(0, |used| used.1);
         claimed.insert(name, ranks.iter().map(of_rank).fold(0, u64::saturating_add));

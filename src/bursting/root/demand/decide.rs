@@ -5,6 +5,9 @@
 //! sleeps when nothing asks for it and nothing runs on it in all looks for `maxIdle`. So there is at least that time between
 //! two starts, whatever the queue does.
 //!
+//! A job may start on it just then, and would be ended with its brokers. So it is closed first: no more jobs start there. It
+//! sleeps when a look finds it closed and idle, and is open again if one finds that a job was there before.
+//!
 //! What nobody has seen does not count: where looks have failed for long, or no agent was there, both times begin anew. How
 //! long that is grows with what is waited for, so that the moment of a look, which has to outlive the agent, need not be
 //! written at each of them.
@@ -13,7 +16,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use tributary_api::burst::{BurstDemand, OnDemandSpec};
+use tributary_api::burst::{BurstDemand, BurstStatus, OnDemandSpec};
+use tributary_api::hosted_burst::BurstPhase;
 
 use super::ask::Asked;
 use super::ear::AGAIN;
@@ -25,6 +29,9 @@ pub(crate) const SETTLES: Duration = Duration::from_secs(5);
 
 /// The shortest time without use before it sleeps, whatever its user says.
 pub(crate) const LEAST_IDLE: Duration = Duration::from_secs(30);
+
+/// How long it is waited for that it is closed: the program beside the lead broker may be of a version that closes nothing.
+const CLOSES: Duration = Duration::from_secs(15);
 
 /// How often what is heard of a queue is looked at, though nothing is new.
 pub(super) const EVERY: Duration = Duration::from_secs(15);
@@ -69,12 +76,33 @@ pub(crate) fn decide(old: &BurstDemand, policy: &OnDemandSpec, seen: Option<&See
     new.since = turns.then(|| Time(since.unwrap_or(at)));
     let recent = looked.filter(|looked| since.is_some() && elapsed(*looked, at) < unseen / SLACK);
     new.looked = turns.then(|| Time(recent.unwrap_or(at)));
-    if turns && elapsed(since.unwrap_or(at), at) >= wait {
+    let waited = elapsed(since.unwrap_or(at), at);
+    if turns && waited >= wait && (!old.awake || asked.closed || waited >= wait + CLOSES) {
         new.awake = !old.awake;
         (new.since, new.looked) = (None, None);
         new.starts += u32::from(new.awake);
     }
     new
+}
+
+/// What was decided last.
+pub(crate) fn last(status: Option<&BurstStatus>) -> BurstDemand {
+    // One that ran all the time until now is in use: it goes when nothing asks for it any more.
+    let runs = || BurstDemand { awake: status.is_some_and(|status| status.peer.is_some()), ..BurstDemand::default() };
+    status.and_then(|status| status.demand.clone()).unwrap_or_else(runs)
+}
+
+/// Whether no more jobs may start on it: it is about to sleep, does so, or has yet to leave before it is there again. `looked`:
+/// when it was looked at; `None` if nothing is heard of the queue.
+pub(crate) fn closes(
+    demand: &BurstDemand,
+    policy: &OnDemandSpec,
+    status: Option<&BurstStatus>,
+    looked: Option<Timestamp>,
+) -> bool {
+    let idles = demand.since.as_ref().zip(looked).is_some_and(|(since, at)| elapsed(since.0, at) >= max_idle(policy));
+    let leaves = |status: &BurstStatus| status.held.is_some() || status.phase == BurstPhase::Draining;
+    !demand.awake || idles || status.is_some_and(|status| status.peer.is_some() && leaves(status))
 }
 
 fn max_idle(policy: &OnDemandSpec) -> Duration {
@@ -105,6 +133,7 @@ pub(crate) fn sentence(demand: &BurstDemand, policy: &OnDemandSpec) -> (bool, &'
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tributary_api::burst::BurstHold;
 
     use super::*;
 
@@ -116,7 +145,7 @@ mod tests {
     }
 
     fn seen(second: i64, pending: u32, busy: bool) -> Seen {
-        Seen { at: at(second), found: Ok(Asked { pending, busy, lasting: 0 }) }
+        Seen { at: at(second), found: Ok(Asked { pending, busy, lasting: 0, closed: true }) }
     }
 
     /// Plays a trace of (seconds, pending, busy).
@@ -146,13 +175,43 @@ mod tests {
 
     #[test]
     fn jobs_that_no_broker_could_run_which_is_away_wake_it_at_once() {
-        let seen =
-            |second, pending, lasting| Seen { at: at(second), found: Ok(Asked { pending, lasting, busy: false }) };
+        let seen = |second, pending, lasting| Seen {
+            at: at(second),
+            found: Ok(Asked { pending, lasting, ..Asked::default() }),
+        };
         let one = |seen| decide(&BurstDemand::default(), &POLICY, Some(&seen)).awake;
         assert!(one(seen(0, 2, 2)) && one(seen(0, 7, 2)));
         assert!(!one(seen(0, 2, 1)) && !one(seen(0, 1, 1)) && !one(seen(0, 0, 9)));
         let first = decide(&BurstDemand::default(), &POLICY, Some(&seen(0, 2, 1)));
         assert!(decide(&first, &POLICY, Some(&seen(1, 2, 2))).awake);
+    }
+
+    /// The danger: a job starts on it when it has just been found idle, and ends with its brokers.
+    #[test]
+    fn it_is_closed_before_it_sleeps_and_open_again_if_a_job_was_there_before() {
+        let awake = play(&POLICY, &[(0, 2, false), (5, 2, false)]);
+        let look = |demand: &BurstDemand, second, busy, closed| {
+            let seen = Seen { at: at(second), found: Ok(Asked { busy, closed, ..Asked::default() }) };
+            let next = decide(demand, &POLICY, Some(&seen));
+            let closes = closes(&next, &POLICY, None, Some(at(second)));
+            (next, closes)
+        };
+        let idle = (20..620).step_by(15).fold(awake, |demand, second| look(&demand, second, false, false).0);
+        assert!(!look(&idle, 619, false, false).1);
+        let (idle, closes) = look(&idle, 620, false, false);
+        assert!(idle.awake && closes, "it is not closed yet");
+        assert!(!super::closes(&idle, &POLICY, None, None), "nobody knows what it is by now");
+        let (used, closes) = look(&idle, 621, true, true);
+        assert!(used.awake && !closes, "a job was there before");
+        let (asleep, closes) = look(&idle, 621, false, true);
+        assert!(!asleep.awake && closes);
+        let (waits, _) = look(&idle, 634, false, false);
+        let (asleep, _) = look(&waits, 635, false, false);
+        assert!(waits.awake && !asleep.awake, "the program is of a version that closes nothing");
+        let status = |phase, held| BurstStatus { peer: Some("west".into()), phase, held, ..BurstStatus::default() };
+        let leaves = |phase, held| super::closes(&used, &POLICY, Some(&status(phase, held)), Some(at(621)));
+        assert!(leaves(BurstPhase::Draining, None) && leaves(BurstPhase::Lost, Some(BurstHold::BudgetSpent)));
+        assert!(!leaves(BurstPhase::Ready, None));
     }
 
     #[test]
@@ -241,7 +300,7 @@ mod tests {
             let (mut demand, mut second, mut starts) = (BurstDemand::default(), 0, Vec::new());
             for (wait, pending, lasting, busy) in trace {
                 second += wait;
-                let seen = Seen { at: at(second), found: Ok(Asked { pending, lasting, busy }) };
+                let seen = Seen { at: at(second), found: Ok(Asked { pending, lasting, busy, closed: busy }) };
                 let next = decide(&demand, &policy, Some(&seen));
                 if next.starts > demand.starts {
                     starts.push(second);

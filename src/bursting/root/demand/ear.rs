@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tributary_clock::{Mono, SharedClock};
 use tributary_cluster::error::chain;
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How soon what is new may follow: who says something new all the time is not listened to all the time.
 const PACE: Duration = Duration::from_millis(200);
+
+/// How often it is said on which ranks no more jobs may start. The program forgets what it was not told for three times as long.
+const WISHES: Duration = Duration::from_secs(15);
 
 /// The most that people are told of what somebody in the pod said.
 const MOST_CHARACTERS: usize = 300;
@@ -50,6 +54,8 @@ pub(crate) struct Ear<N> {
     pub(crate) client: Client,
     pub(crate) clock: SharedClock,
     pub(crate) heard: Arc<Mutex<Heard>>,
+    /// The ranks on which no more jobs may start, once that is known.
+    pub(crate) closed: watch::Receiver<Option<String>>,
     /// Called when something is new.
     pub(crate) news: N,
 }
@@ -61,7 +67,8 @@ impl<N: Fn() + Send + Sync> Ear<N> {
             let before = well;
             let Err(trouble) = self.follow(&mut key, &mut well).await;
             self.fails(trouble, well);
-            wait = if well > before { AGAIN[0] } else { AGAIN[1].min(wait * 2) };
+            let is_soon = well > before || self.clock.mono().saturating_since(well) < PATIENCE;
+            wait = pause(wait, is_soon);
             sleep(wait).await;
         }
     }
@@ -75,19 +82,35 @@ impl<N: Fn() + Send + Sync> Ear<N> {
         let not_said = |error: io::Error| unreadable(&format!("the program at {} is not heard: {error}", self.place()));
         let stream = timeout(DIAL, self.connect.connect(&self.lead)).await.map_err(io::Error::from).flatten();
         let stream: Box<dyn Stream> = stream.map_err(|error| self.not_reached(&error))?;
-        let mut frames = Frames::begin(stream, key).await.map_err(not_said)?;
-        loop {
-            let frame = frames.next().await.map_err(not_said)?;
-            if let Frame::Trouble(why) = frame {
-                self.fails(unreadable(&format!("the queue of the lead broker cannot be read: {why}")), *well);
-                continue;
+        let (mut frames, mut wishes) = Frames::begin(stream, key).await.map_err(not_said)?;
+        let hears = async {
+            loop {
+                let frame = frames.next().await.map_err(not_said)?;
+                if let Frame::Trouble(why) = frame {
+                    self.fails(unreadable(&format!("the queue of the lead broker cannot be read: {why}")), *well);
+                    continue;
+                }
+                *well = self.clock.mono();
+                if self.hears(frame) {
+                    (self.news)();
+                    sleep(PACE).await;
+                }
             }
-            *well = self.clock.mono();
-            if self.hears(frame) {
-                (self.news)();
-                sleep(PACE).await;
+        };
+        let mut closed = self.closed.clone();
+        let wishes = async {
+            loop {
+                let ranks = closed.borrow_and_update().clone();
+                if let Some(ranks) = ranks {
+                    wishes.closes(&ranks).await.map_err(not_said)?;
+                }
+                if let Ok(Err(_)) = timeout(WISHES, closed.changed()).await {
+                    // Nobody says any more what is wished.
+                    std::future::pending::<()>().await;
+                }
             }
-        }
+        };
+        tokio::select! { ended = hears => ended, ended = wishes => ended }
     }
 
     /// Whether something is new.
@@ -156,6 +179,12 @@ impl<N: Fn() + Send + Sync> Ear<N> {
         let ends: Vec<_> = self.lead.ends.iter().map(ToString::to_string).collect();
         format!("{} (pod {})", ends.join(" and "), self.lead.pod)
     }
+}
+
+/// How long to wait after a failed attempt, and after one that waited so long. A program that starts is heard at once when it
+/// is there, or the first jobs of an instance would wait for the next attempt.
+fn pause(last: Duration, is_soon: bool) -> Duration {
+    if is_soon { AGAIN[0] } else { AGAIN[1].min(last * 2) }
 }
 
 /// Trouble in words for people. Some of them are a user's: they stay one short line, without control characters.

@@ -7,6 +7,10 @@
 //! | program | version, nonce |
 //! | agent | a code (HMAC) |
 //! | program | frames: kind, length and text, and a code over the number of the frame and all of these |
+//! | agent | wishes: length and text (an idset), and a code over the number of the wish and both |
+//!
+//! A wish names the ranks on which no more jobs may start. Programs of earlier versions hear none, and say nothing of it: that
+//! ranks are closed shows only in what is told of the queue.
 //!
 //! Whatever says this may be anybody's who can run something in that pod: it says at most so much, and takes so long.
 
@@ -16,7 +20,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tributary_tunnel::ends::handshake::{CODE, Codes, Key, Nonce, random};
@@ -90,17 +94,37 @@ pub struct Frames<S> {
     number: u64,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
+/// What the agent wishes of a program, once each side has shown who it is.
+pub struct Wishes<S> {
+    stream: S,
+    codes: Codes,
+    number: u64,
+}
+
+impl<S: AsyncWrite + Unpin> Wishes<S> {
+    /// No more jobs start on these ranks, and again on all others that were closed.
+    ///
+    /// # Errors
+    /// The program hung up.
+    pub async fn closes(&mut self, ranks: &str) -> io::Result<()> {
+        let length = u32::try_from(ranks.len()).map_err(io::Error::other)?;
+        let wish = [&self.number.to_be_bytes()[..], &length.to_be_bytes(), ranks.as_bytes()].concat();
+        self.number += 1;
+        self.stream.write_all(&[&wish[8..], self.codes.code(b"close", &wish).as_ref()].concat()).await
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Frames<ReadHalf<S>> {
     /// Says who we are, over a connection.
     ///
     /// # Errors
     /// Whoever is there does not say what the program says, or takes too long. That it does not know the certificate shows by its
     /// first frame.
-    pub async fn begin(stream: S, key: &Key) -> io::Result<Self> {
+    pub async fn begin(stream: S, key: &Key) -> io::Result<(Self, Wishes<WriteHalf<S>>)> {
         timeout(INTRODUCTION, Self::introduce(stream, key)).await?
     }
 
-    async fn introduce(mut stream: S, key: &Key) -> io::Result<Self> {
+    async fn introduce(mut stream: S, key: &Key) -> io::Result<(Self, Wishes<WriteHalf<S>>)> {
         let ours: Nonce = random()?;
         stream.write_all(&[&[VERSION], &ours[..]].concat()).await?;
         let (version, mut theirs): (u8, Nonce) = (stream.read_u8().await?, [0; 32]);
@@ -110,9 +134,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         stream.read_exact(&mut theirs).await?;
         let codes = Codes::new(key, ours, theirs);
         stream.write_all(codes.code(b"agent", &[]).as_ref()).await?;
-        Ok(Self { stream, codes, number: 0 })
+        let (reads, writes) = tokio::io::split(stream);
+        let wishes = Wishes { stream: writes, codes: codes.clone(), number: 0 };
+        Ok((Self { stream: reads, codes, number: 0 }, wishes))
     }
+}
 
+impl<S: AsyncRead + Unpin> Frames<S> {
     /// What it says next.
     ///
     /// # Errors
@@ -196,7 +224,7 @@ pub(crate) mod tests {
             drop(far);
         };
         let agent = async {
-            let mut frames = Frames::begin(near, &key('a')).await.unwrap();
+            let (mut frames, _wishes) = Frames::begin(near, &key('a')).await.unwrap();
             let mut heard = Vec::new();
             loop {
                 let next = frames.next().await.map_err(|error| error.to_string());
@@ -262,7 +290,7 @@ pub(crate) mod tests {
         assert_eq!(began.elapsed(), INTRODUCTION);
         let ((near, mut far), key) = (tokio::io::duplex(4 << 10), key('a'));
         let (frames, _) = tokio::join!(Frames::begin(near, &key), answer(&mut far, &key));
-        let (mut frames, began) = (frames.unwrap(), tokio::time::Instant::now());
+        let ((mut frames, _wishes), began) = (frames.unwrap(), tokio::time::Instant::now());
         assert!(frames.next().await.is_err());
         assert_eq!(began.elapsed(), SILENCE);
     }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
-use tributary_api::burst::{Burst, BurstHold};
+use tributary_api::burst::{Burst, BurstHold, BurstSpec};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::kubernetes::COMPLETION_INDEX;
 use tributary_api::labels::kubernetes::JOB_NAME;
@@ -24,7 +25,7 @@ use tributary_cluster::caches::Subscription;
 use tributary_cluster::engine::{Controller, Observed, nothing};
 use tributary_cluster::error::chain;
 use tributary_cluster::worker::{Outcome, Queue};
-use tributary_flux::RankMap;
+use tributary_flux::{Idset, RankMap};
 use tributary_render::QUEUE_PORT;
 
 use super::ask::{self, Asked, Slot};
@@ -46,6 +47,8 @@ const RESTS: u32 = 4;
 #[derive(Debug)]
 struct Looked {
     seen: BTreeMap<String, Seen>,
+    /// Since when each slot is closed and idle.
+    closed: BTreeMap<String, Mono>,
     again: Mono,
 }
 
@@ -53,6 +56,7 @@ struct Looked {
 struct Hears {
     lead: Lead,
     heard: Arc<Mutex<Heard>>,
+    closed: watch::Sender<Option<String>>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -163,16 +167,18 @@ impl Looker {
             return hears.heard.lock().clone();
         }
         let (heard, queue, root) = (Arc::default(), self.queue.clone(), key.clone());
+        let (closed, wishes) = watch::channel(None);
         let ear = Ear {
             lead: lead.clone(),
             connect: self.shared.queues.clone(),
             client: self.shared.clients.reader.clone(),
             clock: self.shared.clock.clone(),
             heard: Arc::clone(&heard),
+            closed: wishes,
             news: move || queue.mark(root.clone()),
         };
         let _task = AbortOnDropHandle::new(tokio::spawn(ear.listen()));
-        ears.insert(key.clone(), Hears { lead, heard, _task });
+        ears.insert(key.clone(), Hears { lead, heard, closed, _task });
         Heard::default()
     }
 }
@@ -181,6 +187,7 @@ impl Looker {
 pub(crate) struct Told {
     bursts: Vec<Arc<Burst>>,
     answer: Result<BTreeMap<String, Asked>, Trouble>,
+    closed: BTreeMap<String, Mono>,
     /// When that was so.
     at: Timestamp,
     /// How long it took to judge it.
@@ -190,6 +197,8 @@ pub(crate) struct Told {
 /// What is seen of each slot, and how soon it is looked at again.
 pub(crate) struct NextLook {
     seen: BTreeMap<String, Seen>,
+    /// The ranks on which no more jobs may start.
+    closes: Idset,
     wait: Duration,
     /// How soon at the earliest.
     rest: Duration,
@@ -227,11 +236,19 @@ impl Controller for Looker {
             Ok(Heard { picture: None, trouble: None }) => return Ok(nothing()),
             Err(trouble) => (Err(trouble), self.shared.clock.wall()),
         };
+        let before = self.looked.lock().get(key).map(|looked| looked.closed.clone()).unwrap_or_default();
+        let (answer, closed) = match answer {
+            Ok(asked) => {
+                let (asked, closed) = settled(asked, &before, now);
+                (Ok(asked), closed)
+            }
+            Err(trouble) => (Err(trouble), BTreeMap::new()),
+        };
         let took = self.shared.clock.mono().saturating_since(now);
-        Ok(Observed::Continue(Told { bursts, answer, at, took }))
+        Ok(Observed::Continue(Told { bursts, answer, closed, at, took }))
     }
 
-    fn step(&self, _: &ObjectKey, Told { bursts, answer, at, took }: &Told) -> NextLook {
+    fn step(&self, _: &ObjectKey, Told { bursts, answer, at, took, .. }: &Told) -> NextLook {
         let on_demand = bursts.iter().filter(|burst| burst.spec.on_demand.is_some());
         let seen: BTreeMap<String, Seen> = on_demand
             .map(|burst| {
@@ -240,23 +257,53 @@ impl Controller for Looker {
                 (slot.clone(), Seen { at: *at, found: found.map_err(Clone::clone) })
             })
             .collect();
-        let wakes = bursts.iter().any(|burst| {
-            let (found, policy) = (seen.get(&burst.spec.slot), burst.spec.on_demand.as_ref());
-            let demand = burst.status.as_ref().and_then(|status| status.demand.clone()).unwrap_or_default();
-            policy.is_some_and(|policy| !demand.awake && decide::decide(&demand, policy, found).since.is_some())
-        });
-        NextLook { seen, wait: if wakes { SETTLES } else { EVERY }, rest: *took * RESTS }
+        let map = bursts.first().and_then(|burst| RankMap::parse_canonical(&burst.spec.rank_map).ok());
+        let (mut soon, mut closes) = (false, Vec::new());
+        let looked = answer.is_ok().then_some(*at);
+        for burst in bursts {
+            let BurstSpec { slot, on_demand: Some(policy), .. } = &burst.spec else { continue };
+            let status = burst.status.as_ref();
+            let demand = decide::decide(&decide::last(status), policy, seen.get(slot));
+            let is_closed = decide::closes(&demand, policy, status, looked);
+            // It wakes or sleeps after one more look.
+            soon |= demand.since.is_some() && (is_closed || !demand.awake);
+            if is_closed {
+                closes.extend(map.as_ref().and_then(|map| map.ranks(slot)));
+            }
+        }
+        let closes = closes.into_iter().flatten().collect();
+        NextLook { seen, closes, wait: if soon { SETTLES } else { EVERY }, rest: *took * RESTS }
     }
 
     async fn apply(&self, key: &ObjectKey, told: Told, next: NextLook) -> Result<Outcome, Infallible> {
-        let NextLook { seen, wait, rest } = next;
+        let NextLook { seen, closes, wait, rest } = next;
+        if let Some(hears) = self.ears.lock().get(key) {
+            let closes = Some(closes.to_string());
+            hears.closed.send_if_modified(|known| std::mem::replace(known, closes.clone()) != closes);
+        }
         let again = self.shared.clock.mono() + rest;
-        let before = self.looked.lock().insert(key.clone(), Looked { seen: seen.clone(), again });
+        let before = self.looked.lock().insert(key.clone(), Looked { seen: seen.clone(), closed: told.closed, again });
         if before.is_none_or(|before| before.seen != seen) {
             told.bursts.iter().for_each(|burst| self.bursts.mark(Key::Burst(ObjectKey::of(&**burst))));
         }
         Ok(Outcome::After(wait))
     }
+}
+
+/// A slot counts as closed once it was idle for [`SETTLES`] since nothing more was to start there: the scheduler may have begun
+/// to start a job before it heard so. The second is since when each is closed and idle.
+fn settled(
+    mut asked: BTreeMap<String, Asked>,
+    before: &BTreeMap<String, Mono>,
+    now: Mono,
+) -> (BTreeMap<String, Asked>, BTreeMap<String, Mono>) {
+    let mut closed = BTreeMap::new();
+    for (name, slot) in asked.iter_mut().filter(|(_, slot)| slot.closed && !slot.busy) {
+        let since = before.get(name).copied().unwrap_or(now);
+        closed.insert(name.clone(), since);
+        slot.closed = now.saturating_since(since) >= SETTLES;
+    }
+    (asked, closed)
 }
 
 /// The bursts on demand in the order of their ranks, and the others whose brokers are there or come.
@@ -268,7 +315,9 @@ fn slots(bursts: &[Arc<Burst>]) -> (Vec<Slot>, BTreeSet<String>) {
         let name = burst.spec.slot.clone();
         if burst.spec.on_demand.is_some() {
             let awake = status.demand.is_some_and(|demand| demand.awake);
-            let nowhere = matches!(status.phase, BurstPhase::Lost) || status.peer.is_none();
+            // One that has just left is placed in a moment.
+            let nowhere = status.held != Some(BurstHold::Leaving)
+                && (matches!(status.phase, BurstPhase::Lost) || status.peer.is_none());
             let stuck = status.held == Some(BurstHold::BudgetSpent) || awake && nowhere;
             slots.push((burst.spec.index, Slot { name, size: burst.spec.size, awake, stuck }));
         } else if status.peer.is_some() && (BurstPhase::Offered..=BurstPhase::Ready).contains(&status.phase) {
@@ -285,7 +334,7 @@ fn has_on_demand(root: &MiniCluster) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tributary_api::burst::{BurstDemand, BurstSpec, BurstStatus, OnDemandSpec};
+    use tributary_api::burst::{BurstDemand, BurstStatus, OnDemandSpec};
 
     use super::*;
 
@@ -293,6 +342,21 @@ mod tests {
         let on_demand = on_demand.then(OnDemandSpec::default);
         let spec = BurstSpec { slot: slot.into(), index, size: 2, on_demand, ..BurstSpec::default() };
         Arc::new(Burst { status: Some(status), ..Burst::new(slot, spec) })
+    }
+
+    #[test]
+    fn what_was_just_closed_is_looked_at_once_more() {
+        let look = |before, second, closed, busy| {
+            let asked = Asked { closed, busy, ..Asked::default() };
+            let now = Mono::ZERO + Duration::from_secs(second);
+            let (asked, closed) = settled([("pond".to_owned(), asked)].into(), &before, now);
+            (asked["pond"].closed, closed)
+        };
+        let (settled, first) = look(BTreeMap::new(), 10, true, false);
+        assert!(!settled);
+        assert!(!look(first.clone(), 14, true, false).0 && look(first.clone(), 15, true, false).0);
+        let (_, used) = look(first, 12, true, true);
+        assert!(!look(used, 17, true, false).0, "a job was there: from then on");
     }
 
     #[test]
@@ -312,6 +376,7 @@ mod tests {
             (status("", BurstPhase::Rejected, true), [true, true]),
             (status("west", BurstPhase::Lost, true), [true, true]),
             (spent, [true, true]),
+            (BurstStatus { held: Some(BurstHold::Leaving), ..status("", BurstPhase::Pending, true) }, [true, false]),
         ];
         for (status, expected) in table {
             let (slots, coming) = slots(&[burst("a", 0, true, status.clone())]);

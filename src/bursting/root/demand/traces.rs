@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tributary_api::burst::{BurstDemand, OnDemandSpec};
 use tributary_flux::{RankMap, Slot as Declared, Topology};
 
-use super::ask::{self, Slot};
+use super::ask::{self, Asked, Slot};
 use super::decide::{Seen, decide};
 use super::look::Look;
 
@@ -59,7 +59,9 @@ fn play(trace: &str, first: i64, every: usize, max_idle: u32) -> BTreeMap<&'stat
         let slots: Vec<Slot> = demands.iter().map(slot).collect();
         let asked = ask::ask(&map, look, &slots, &BTreeSet::new());
         for (name, demand) in &mut demands {
-            let (at, found) = (Timestamp::from_second(1_700_000_000 + second).unwrap(), asked[*name]);
+            let at = Timestamp::from_second(1_700_000_000 + second).unwrap();
+            // What was recorded was closed by nobody.
+            let found = Asked { closed: true, ..asked[*name] };
             let next = decide(demand, &policy, Some(&Seen { at, found: Ok(found) }));
             if next.awake != demand.awake {
                 assert!(next.awake || found.pending == 0 && !found.busy, "{name} sleeps in use at {second} s");

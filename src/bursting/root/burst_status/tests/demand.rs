@@ -57,3 +57,23 @@ fn a_burst_that_runs_and_comes_on_demand_from_now_on_goes_when_it_is_idle() {
     }
     world.look(0, false).step().is(BurstPhase::Draining, Some("west"));
 }
+
+/// The danger: a peer that did as it was told is asked later each time.
+#[test]
+fn a_burst_that_is_wanted_again_while_it_leaves_has_left_before_it_is_offered_anew() {
+    let mut world = World::new();
+    world.named(&["west"]).burst.spec.on_demand = Some(OnDemandSpec { max_idle: 30.into(), min_pending: 1 });
+    world.step();
+    for _ in 0..4 {
+        world.look_at(Asked { pending: 1, lasting: 1, ..Asked::default() });
+        world.step().is(BurstPhase::Offered, Some("west"));
+        world.say("west", BurstPhase::Ready).give_certificate("west").step().is(BurstPhase::Ready, Some("west"));
+        world.look(0, false).after(30).look(0, false).step().is(BurstPhase::Draining, Some("west"));
+        world.look_at(Asked { pending: 1, lasting: 1, ..Asked::default() });
+        world.say("west", BurstPhase::Draining).step().is(BurstPhase::Draining, Some("west"));
+        assert!(offer::recipients(&world.burst, &world.peers).is_empty(), "it is not taken back half way");
+        world.say("west", BurstPhase::Released).step().is(BurstPhase::Pending, None).confirm("west");
+    }
+    let status = world.burst.status.as_ref().unwrap();
+    assert!(status.returns.is_empty() && !world.notes.contains(&"ReleasedByPeer".to_owned()), "{:?}", world.notes);
+}

@@ -1,0 +1,187 @@
+//! What is frozen of a Burst while an instance runs. Pure.
+//!
+//! Tenants may patch a Burst to take it back or to try it again, and the right to do so covers its spec. Only agents write
+//! its status. So the first status of an instance records what the Burst was made with, and from then on the record is
+//! planned, offered and charged.
+
+use tributary_api::burst::{Burst, BurstSpec};
+use tributary_api::minicluster::MiniCluster;
+
+/// What of `spec` is frozen. The rest is as if nothing was said.
+pub(super) fn of(spec: &BurstSpec) -> BurstSpec {
+    joined(spec.clone(), BurstSpec::default())
+}
+
+/// `burst` as its record has it; `None` if nothing else is there, or there is no record yet. The spec of a new instance of
+/// `root`, which the status does not speak of yet, stands.
+pub(super) fn restored(burst: &Burst, root: Option<&MiniCluster>) -> Option<Burst> {
+    let (spec, made) = (&burst.spec, burst.status.as_ref()?.frozen.as_deref()?);
+    let incarnation = root.and_then(|root| root.status.as_ref()?.incarnation.as_ref());
+    let is_new = spec.incarnation != made.incarnation && incarnation == Some(&spec.incarnation);
+    // A peer runs one broker at least, and no more than were declared: no other size is charged.
+    let size = spec.size.clamp(1, made.max_size.max(1));
+    if is_new || size == spec.size && parts(spec) == parts(made) {
+        return None;
+    }
+    let spec = joined(made.clone(), BurstSpec { size, ..spec.clone() });
+    Some(Burst { spec, ..burst.clone() })
+}
+
+/// What is frozen of `made`, and the rest of `live`.
+fn joined(made: BurstSpec, live: BurstSpec) -> BurstSpec {
+    let BurstSpec { size, peers, selector, prefer, lead, tunnel, arch, budget, on_demand, warm, release, .. } = live;
+    BurstSpec { size, peers, selector, prefer, lead, tunnel, arch, budget, on_demand, warm, release, ..made }
+}
+
+/// What is frozen, to be compared.
+fn parts(spec: &BurstSpec) -> impl PartialEq {
+    let BurstSpec {
+        root,
+        slot,
+        index,
+        size: _,
+        max_size,
+        cores,
+        gpus,
+        peers: _,
+        selector: _,
+        prefer: _,
+        incarnation,
+        rank_map,
+        rank_map_digest,
+        credential_digest,
+        credential_secret,
+        lead: _,
+        tunnel: _,
+        whole,
+        flux_version,
+        arch: _,
+        template,
+        lease,
+        drain,
+        budget: _,
+        on_demand: _,
+        warm: _,
+        evictions,
+        holder,
+        release: _,
+    } = spec;
+    let of_instance =
+        (root, incarnation, rank_map, rank_map_digest, credential_digest, credential_secret, flux_version);
+    let of_slot = (slot, index, max_size, cores, gpus, whole, template, lease, drain, evictions, holder);
+    (of_instance, of_slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::Timestamp;
+    use tributary_api::budget::Usage;
+    use tributary_api::burst::BurstStatus;
+    use tributary_clock::{Mono, Now};
+    use tributary_contract::tunnel::Ends;
+    use tributary_contract::{PeerName, PeerState, Price};
+
+    use super::*;
+    use crate::contact::Contacts;
+    use crate::peers::PeerView;
+    use crate::root::burst_status::{BurstView, step};
+    use crate::root::{offer, plan};
+    use crate::template::BurstTemplate;
+    use crate::timing::Times;
+
+    /// The status after a step, in contact with a peer that costs 1 for a core in an hour.
+    fn next(burst: &Burst) -> BurstStatus {
+        let (now, west) = (Now { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH }, PeerName::from("west"));
+        let mut contacts = Contacts::begin(now.mono);
+        contacts.observe([&west], now.mono);
+        let price = Price { core_hour: "1".parse().unwrap(), ..Price::default() };
+        let peer = PeerView { state: PeerState::Connected, price, ..PeerView::default() };
+        step(&BurstView {
+            now,
+            grace: Times::default().grace,
+            burst,
+            own: &"east".into(),
+            peers: &[(west, peer)].into(),
+            contacts: &contacts,
+            claimed: &BTreeMap::new(),
+            answers: &BTreeMap::new(),
+            withdrawing: &BTreeSet::new(),
+            undeliverable: &BTreeMap::new(),
+            no_lead: None,
+            ends: Ends::default(),
+            root: None,
+            seen: None,
+        })
+        .status
+    }
+
+    fn used(burst: &Burst) -> Usage {
+        next(burst).spent.usage()
+    }
+
+    /// A Burst whose brokers are at that peer.
+    fn hosted(root: &MiniCluster) -> Burst {
+        let spec = BurstSpec {
+            slot: "lake-burst-0".into(),
+            size: 3,
+            max_size: 3,
+            cores: 2,
+            incarnation: "job-1".into(),
+            template: BurstTemplate::of(&root.spec).to_json(),
+            ..BurstSpec::default()
+        };
+        let mut burst = Burst::new("lake-burst-0", spec);
+        burst.status = Some(BurstStatus { hosted_uid: Some("hosted".into()), ..next(&burst) });
+        burst
+    }
+
+    /// The danger: the peer keeps the large brokers that it admitted, and its owner's budget is charged for small ones.
+    #[test]
+    fn a_patched_burst_is_charged_and_offered_as_it_was_made() {
+        let root = plan::tests::root();
+        let burst = hosted(&root);
+        let charged = Usage { brokers: 3, milli_cores: 6_000, gpus: 0, hourly: "6".parse().unwrap() };
+        assert_eq!((used(&burst), restored(&burst, Some(&root))), (charged, None));
+        let patches: [fn(&mut BurstSpec); 6] = [
+            |spec| (spec.cores, spec.max_size) = (1, 1),
+            |spec| (spec.incarnation, spec.cores) = ("job-0".into(), 1),
+            |spec| spec.template = serde_json::json!({}),
+            |spec| spec.lease = 7.into(),
+            |spec| spec.whole = true,
+            |spec| spec.size = 99,
+        ];
+        for patch in patches {
+            for root in [Some(&root), None] {
+                let mut patched = burst.clone();
+                patch(&mut patched.spec);
+                let made = restored(&patched, root).unwrap();
+                assert_eq!((&made, used(&made)), (&burst, charged));
+                assert_eq!(offer::desired(&made), offer::desired(&burst));
+            }
+        }
+        let mut none = burst.clone();
+        none.spec.size = 0;
+        assert_eq!(used(&restored(&none, Some(&root)).unwrap()).brokers, 1, "a peer runs one at least");
+    }
+
+    #[test]
+    fn what_may_change_does_and_a_new_instance_has_a_new_record() {
+        let mut root = plan::tests::root();
+        let mut burst = hosted(&root);
+        (burst.spec.size, burst.spec.release, burst.spec.peers) = (2, true, vec!["north".into()]);
+        assert_eq!(restored(&burst, Some(&root)), None);
+        (burst.spec.incarnation, burst.spec.cores) = ("job-2".into(), 4);
+        assert_eq!(restored(&burst, Some(&root)).unwrap().spec.cores, 2, "the root has no such instance");
+        root.status.as_mut().unwrap().incarnation = Some("job-2".into());
+        assert_eq!(restored(&burst, Some(&root)), None);
+        burst.status = Some(next(&burst));
+        burst.spec.cores = 1;
+        assert_eq!(restored(&burst, Some(&root)).unwrap().spec.cores, 4);
+        // An older agent recorded nothing: what is there is recorded.
+        burst.status.as_mut().unwrap().frozen = None;
+        assert_eq!(restored(&burst, Some(&root)), None);
+        assert_eq!(next(&burst).frozen.unwrap().cores, 1);
+    }
+}
