@@ -55,7 +55,8 @@ pub fn secret_name(id: &str) -> String {
 }
 
 impl JoinTokenRecord {
-    /// What a cluster that joins with it may place here, if it may place `known` before: fields without a word stay.
+    /// What a cluster that joins with it may place here, if it may place `known` before: fields without a word stay, and its
+    /// namespaces may be more, but no fewer.
     pub fn import(&self, known: Option<&ImportPolicy>) -> Option<ImportPolicy> {
         let Some(Value::Object(stated)) = &self.import else { return known.cloned() };
         let mut policy = match known.map(serde_json::to_value) {
@@ -63,7 +64,11 @@ impl JoinTokenRecord {
             _ => Map::new(),
         };
         policy.extend(stated.clone());
-        serde_json::from_value(policy.into()).ok()
+        let mut policy: ImportPolicy = serde_json::from_value(policy.into()).ok()?;
+        let before = known.map(|known| known.namespaces.clone()).unwrap_or_default();
+        policy.namespaces.retain(|namespace| !before.contains(namespace));
+        policy.namespaces.splice(..0, before);
+        Some(policy)
     }
 
     /// The Secret in `namespace`.
@@ -145,6 +150,18 @@ mod tests {
         let secret = record.secret("agents");
         assert_eq!(secret.metadata.name.as_deref(), Some("tributary-join-abcd2345"));
         assert_eq!(JoinTokenRecord::read(&secret), record);
+    }
+
+    /// The danger: a peer that joins again loses what its owner let it place before.
+    #[test]
+    fn who_joins_again_keeps_its_namespaces() {
+        let known = ImportPolicy { namespaces: vec!["old".into(), "hpc".into()], ..ImportPolicy::default() };
+        let import = Some(json!({"namespaces": ["hpc", "new"], "maxBrokers": 4}));
+        let record = JoinTokenRecord { import, ..JoinTokenRecord::default() };
+        let policy = record.import(Some(&known)).unwrap();
+        assert_eq!((policy.namespaces.join(" "), policy.max_brokers), ("old hpc new".into(), Some(4)));
+        assert_eq!(record.import(None).unwrap().namespaces, ["hpc", "new"]);
+        assert_eq!(JoinTokenRecord::default().import(Some(&known)), Some(known));
     }
 
     #[test]

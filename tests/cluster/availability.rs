@@ -166,15 +166,22 @@ async fn released_by(east: &Place, by: &str) {
 }
 
 async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
-    let burst = async |word: &str| agentctl(kubeconfig, &["burst", word, SLOT, "-n", "availability"]).await.unwrap();
-    burst("cancel").await;
+    let burst = async |words: &[&str]| {
+        agentctl(kubeconfig, &[&["burst"][..], words, &[SLOT, "-n", "availability"]].concat()).await
+    };
+    // Its brokers would end.
+    let asked = burst(&["cancel"]).await.unwrap_err().to_string();
+    assert!(asked.contains("brokers on west") && asked.contains("nothing was changed"), "{asked}");
+    burst(&["cancel", "--yes"]).await.unwrap();
     east.burst(ROOT, SLOT, BurstPhase::Released).await;
     west.empty(SLOT).await;
     east.running(ROOT).await;
-    burst("retry").await;
+    burst(&["retry"]).await.unwrap();
     ready(east).await;
 
-    let drained = agentctl(kubeconfig, &["peer", "drain", "west"]).await.unwrap();
+    let asked = agentctl(kubeconfig, &["peer", "drain", "west"]).await.unwrap_err().to_string();
+    assert!(asked.contains("hosted availability/guest-burst-0") && asked.contains("nothing was changed"), "{asked}");
+    let drained = agentctl(kubeconfig, &["peer", "drain", "west", "--yes"]).await.unwrap();
     assert!(drained.contains("nothing is left on west"), "{drained}");
     west.empty(SLOT).await;
     // First it waits for west to say that nothing is left there.

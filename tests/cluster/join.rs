@@ -153,7 +153,7 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
     assert!(busy.contains("burst joined/lake-burst-0") && busy.contains("hint: "), "{busy}");
     root.delete("lake").await;
     provider.empty("lake-burst-0").await;
-    right.agentctl(&["peer", "suspend", "left"]).await.unwrap();
+    right.agentctl(&["peer", "suspend", "left", "--yes"]).await.unwrap();
     eventually("the connection has ended, and left is told why", async || {
         let status = left.peer("right").await?.status.unwrap_or_default();
         let reason = status.conditions.into_iter().find(|one| one.type_ == CONNECTED).map(|one| one.reason);

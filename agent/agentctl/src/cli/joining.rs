@@ -14,88 +14,86 @@ use super::{Format, target};
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ImportFlags {
-    /// Let the peer place bursts in this namespace (repeatable; * for any; default: nowhere)
+    /// Let the peer place bursts in this namespace, too (repeatable; * for any; default: nowhere)
     #[arg(
         long = "import",
         aliases = ["allow", "import-namespaces"],
         value_name = "NAMESPACE",
         value_delimiter = ',',
+        group = "namespaces",
         help_heading = "Import policy"
     )]
     pub import: Vec<String>,
+    /// Let the peer place bursts in this namespace, and in no other one (repeatable; nowhere: '')
+    #[arg(long, value_name = "NAMESPACE", value_delimiter = ',', group = "namespaces", help_heading = "Import policy")]
+    pub import_only: Vec<String>,
     /// Most bursts the peer may place here
-    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "N", help_heading = "Import policy")]
     pub max_bursts: Option<i32>,
     /// Most brokers the peer may place here
-    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "N", help_heading = "Import policy")]
     pub max_brokers: Option<i32>,
     /// Most cores the peer may have here, over all its brokers
-    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "N", help_heading = "Import policy")]
     pub max_cores: Option<i32>,
     /// Most GPUs the peer may have here
-    #[arg(long, value_name = "N", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "N", help_heading = "Import policy")]
     pub max_gpus: Option<i32>,
     /// Most memory the peer's brokers may request here together, e.g. 512Gi
-    #[arg(long, value_name = "AMOUNT", value_parser = amount, requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, help_heading = "Import policy")]
     pub max_memory: Option<String>,
     /// Most ephemeral storage the peer's brokers may request here together
-    #[arg(long, value_name = "AMOUNT", value_parser = amount, requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "AMOUNT", value_parser = amount, help_heading = "Import policy")]
     pub max_ephemeral_storage: Option<String>,
     /// Most offers of the peer that are looked at within a minute (default: 120)
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(i32).range(1..),
-        requires = "import",
-        help_heading = "Import policy"
-    )]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..), help_heading = "Import policy")]
     pub max_offers_per_minute: Option<i32>,
     /// How long a burst may be here, e.g. 8h
-    #[arg(long, value_name = "TIME", value_parser = time, requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Import policy")]
     pub max_duration: Option<Duration>,
     /// Namespace here for a namespace there, e.g. burst-{peer}-{namespace} (default: the same name)
-    #[arg(long, value_name = "TEMPLATE", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "TEMPLATE", help_heading = "Import policy")]
     pub target_namespace: Option<String>,
     /// Pod-security level of the peer's bursts (default: baseline)
-    #[arg(long, value_enum, requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_enum, help_heading = "Import policy")]
     pub pod_security: Option<PodSecurity>,
     /// Images the peer's bursts may use, e.g. 'ghcr.io/our-org/*' (repeatable; default: any)
-    #[arg(long = "allow-image", value_name = "PATTERN", requires = "import", help_heading = "Import policy")]
+    #[arg(long = "allow-image", value_name = "PATTERN", help_heading = "Import policy")]
     pub allow_images: Vec<String>,
     /// ServiceAccount of the peer's pods (default: default)
-    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "NAME", help_heading = "Import policy")]
     pub service_account: Option<String>,
     /// PriorityClass of the peer's pods
-    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "NAME", help_heading = "Import policy")]
     pub priority_class: Option<String>,
     /// RuntimeClass of the peer's pods
-    #[arg(long, value_name = "NAME", requires = "import", help_heading = "Import policy")]
+    #[arg(long, value_name = "NAME", help_heading = "Import policy")]
     pub runtime_class: Option<String>,
     /// Let the peer's pods connect to each other, the lead broker and DNS only, and to this range (repeatable; none: '')
-    #[arg(long = "only-egress-to", value_name = "CIDR", requires = "import", help_heading = "Import policy")]
+    #[arg(long = "only-egress-to", value_name = "CIDR", help_heading = "Import policy")]
     pub egress: Vec<String>,
     /// Take bursts of the peer only if their lead broker has an address in this range (repeatable; any: '')
-    #[arg(
-        long = "lead-range",
-        value_name = "CIDR",
-        value_parser = range,
-        requires = "import",
-        help_heading = "Import policy"
-    )]
+    #[arg(long = "lead-range", value_name = "CIDR", value_parser = range, help_heading = "Import policy")]
     pub lead_ranges: Vec<String>,
 }
 
 impl ImportFlags {
-    /// The policy; `None`: the peer may place nothing.
+    /// The policy of a peer that has none yet; `None`: the peer may place nothing.
     pub(crate) fn policy(&self) -> Option<ImportPolicy> {
         // What the options say is a policy, since every one of them is a field of it.
-        self.fields().map(|fields| serde_json::from_value(fields).expect("the options are fields of the policy"))
+        self.fields(&[]).map(|fields| serde_json::from_value(fields).expect("the options are fields of the policy"))
     }
 
-    /// What is stated of the policy, field by field; `None`: nothing is.
-    pub(crate) fn fields(&self) -> Option<Value> {
+    /// Whether limits are stated, and no namespace: they are for a peer whose import names some.
+    pub(crate) fn names_nothing(&self) -> bool {
+        self.fields(&[]).is_some_and(|fields| fields.get("namespaces").is_none())
+    }
+
+    /// What is stated of the policy of a peer whose import names `known`, field by field; `None`: nothing is.
+    pub(crate) fn fields(&self, known: &[String]) -> Option<Value> {
         let Self {
             import,
+            import_only,
             max_bursts,
             max_brokers,
             max_cores,
@@ -113,12 +111,16 @@ impl ImportFlags {
             egress,
             lead_ranges,
         } = self;
-        let written = |ranges: &[String]| -> Option<Vec<String>> {
-            let named = || ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
-            (!ranges.is_empty()).then(named)
+        let written = |words: &[String]| -> Option<Vec<String>> {
+            let named = || words.iter().filter(|word| !word.is_empty()).cloned().collect();
+            (!words.is_empty()).then(named)
+        };
+        let added = |mut more: Vec<String>| {
+            more.retain(|namespace| !known.contains(namespace));
+            [known, &more].concat()
         };
         let stated = json!({
-            "namespaces": import,
+            "namespaces": written(import).map(added).or_else(|| written(import_only)),
             "maxBursts": max_bursts,
             "maxBrokers": max_brokers,
             "maxCores": max_cores,
@@ -142,7 +144,7 @@ impl ImportFlags {
         });
         let Value::Object(mut stated) = stated else { unreachable!("it is written as an object") };
         stated.retain(|_, value| !value.is_null());
-        (!import.is_empty()).then_some(Value::Object(stated))
+        (!stated.is_empty()).then_some(Value::Object(stated))
     }
 }
 
@@ -243,7 +245,7 @@ pub(crate) struct Link {
     #[arg(long)]
     pub hide_status: bool,
     /// The import policy is for the first cluster's bursts in the second one only
-    #[arg(long, requires = "import")]
+    #[arg(long, requires = "namespaces")]
     pub one_way: bool,
     /// Print the two objects instead of writing them
     #[arg(long)]
@@ -280,6 +282,19 @@ pub(crate) struct PeerDrain {
     /// How long to wait until nothing is left, e.g. 5m; 0s: not at all
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = time)]
     pub wait: Duration,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// `agentctl peer suspend`.
+#[derive(Debug, Args)]
+pub(crate) struct PeerSuspend {
+    /// Name of the peer's cluster
+    pub name: String,
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 /// The name of a peer.

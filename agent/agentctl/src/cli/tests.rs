@@ -34,7 +34,8 @@ fn misuse() {
         "agentctl status -o xml",
         "agentctl federation init --name river",
         "agentctl federation issue --ca ca --cluster east --out east --days 0",
-        "agentctl peer add west --max-bursts 3",
+        "agentctl peer add west --import hpc --import-only lab",
+        "agentctl link east west --max-bursts 3 --one-way",
         "agentctl demo --clusters 1",
         "agentctl demo --clusters 2 --contexts a,b",
     ];

@@ -10,6 +10,7 @@ use tributary::api::labels::{self, manager};
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
 
+use super::consent::agreed;
 use crate::cli::{self, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
@@ -19,9 +20,9 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
     let now = SystemClock::start().wall().to_string();
-    let (name, cancel) = match &command {
-        cli::Burst::Cancel(burst) => (&burst.name, true),
-        cli::Burst::Retry(burst) => (&burst.name, false),
+    let (name, cancel, yes) = match &command {
+        cli::Burst::Cancel(burst) => (&burst.name, true, burst.yes),
+        cli::Burst::Retry(burst) => (&burst.name, false, true),
         cli::Burst::Release(burst) => return super::release::run(target, &client, &namespace, burst).await,
     };
     let burst = match find(&client, &namespace, name).await {
@@ -33,6 +34,7 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     };
     let (object, bursts): (_, Api<Burst>) = (burst.name_any(), Api::namespaced(client.clone(), &namespace));
     if cancel {
+        agreed(cost(&burst), yes, target)?;
         annotate(&bursts, "Burst", &object, json!({labels::CANCEL: now})).await?;
         let told = format!(
             "burst {namespace}/{name} is released; to place it again: `agentctl burst retry {name} --namespace {namespace}`\n"
@@ -55,6 +57,34 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
         annotate(&jobs, "FluxJob", &burst.spec.root, json!({labels::RETRY: now})).await?;
     }
     output::print(&format!("burst {namespace}/{name} is offered again\n"))
+}
+
+/// What it costs to take a burst back; `None`: nothing of it runs, as far as is known.
+fn cost(burst: &Burst) -> Option<String> {
+    let status = burst.status.as_ref().filter(|_| !burst.annotations().contains_key(labels::CANCEL))?;
+    let (peer, phase) = (status.peer.as_deref()?, status.phase);
+    let (namespace, name, root) = (burst.namespace().unwrap_or_default(), burst.name_any(), &burst.spec.root);
+    if burst.spec.whole {
+        let ended = status.run.as_ref().is_some_and(|run| run.succeeded.is_some());
+        let started = (BurstPhase::Provisioning..=BurstPhase::Ready).contains(&phase) && phase != BurstPhase::Queued;
+        return (!ended && (started || phase == BurstPhase::Lost)).then(|| {
+            format!(
+                "taking burst {namespace}/{name} back ends FluxJob {namespace}/{root}, all of which is on {peer}\n  it stands in \
+                 line again, and its command begins anew"
+            )
+        });
+    }
+    let when = match phase {
+        BurstPhase::Ready => "",
+        BurstPhase::Lost => ", once that is in contact again",
+        // Later ones leave, or have left.
+        phase if phase < BurstPhase::Ready && status.ready_brokers > 0 => "",
+        _ => return None,
+    };
+    Some(format!(
+        "taking burst {namespace}/{name} back ends its brokers on {peer}{when}\n  jobs on them get the drain time, and no more; \
+         MiniCluster {root} runs on without them"
+    ))
 }
 
 /// The peer that has taken a burst, which need not be offered again.
@@ -147,5 +177,37 @@ mod tests {
         let mut cancelled = burst(BurstPhase::Ready, Some("west"));
         cancelled.annotations_mut().insert(labels::CANCEL.to_owned(), "now".to_owned());
         assert_eq!(placed(&cancelled), None);
+    }
+
+    /// The danger: jobs end because of a word that was meant for another burst.
+    #[test]
+    fn who_ends_jobs_by_taking_a_burst_back_is_asked_and_nobody_else() {
+        let burst = |spec: Value, status: Value| -> Burst {
+            let mut whole = json!({"root": "lake", "slot": "a", "incarnation": "job-1"});
+            whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let metadata = json!({"name": "a", "namespace": "flux"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": whole, "status": status})).unwrap()
+        };
+        let (part, whole) = (json!({}), json!({"whole": true}));
+        let run = |run: Value| json!({"phase": "Ready", "peer": "west", "run": run});
+        for (spec, status, loses) in [
+            (&part, json!({"phase": "Ready", "peer": "west", "readyBrokers": 3}), Some("ends its brokers on west\n")),
+            (&part, json!({"phase": "Joining", "peer": "west", "readyBrokers": 1}), Some("ends its brokers on west\n")),
+            (&part, json!({"phase": "Lost", "peer": "west"}), Some("on west, once that is in contact again")),
+            (&part, json!({"phase": "Provisioning", "peer": "west"}), None),
+            (&part, json!({"phase": "Draining", "peer": "west", "readyBrokers": 3}), None),
+            (&part, json!({"phase": "Pending"}), None),
+            (&whole, run(json!({"started": true})), Some("ends FluxJob flux/lake, all of which is on west")),
+            (&whole, json!({"phase": "Provisioning", "peer": "west"}), Some("ends FluxJob flux/lake")),
+            (&whole, json!({"phase": "Queued", "peer": "west"}), None),
+            (&whole, run(json!({"started": true, "succeeded": true})), None),
+        ] {
+            let told = cost(&burst(spec.clone(), status.clone()));
+            assert_eq!(told.is_some(), loses.is_some(), "{status}");
+            assert!(told.is_none_or(|told| told.contains(loses.unwrap_or_default())), "{status}");
+        }
+        let mut cancelled = burst(part, json!({"phase": "Ready", "peer": "west", "readyBrokers": 3}));
+        cancelled.annotations_mut().insert(labels::CANCEL.to_owned(), "now".to_owned());
+        assert_eq!(cost(&cancelled), None);
     }
 }

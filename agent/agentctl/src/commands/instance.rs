@@ -1,7 +1,8 @@
 //! `agentctl restart`, `rekey`, `suspend` and `resume`: the instance of a MiniCluster, or of the one that a FluxJob became.
 
+mod answer;
+
 use std::fmt;
-use std::time::Duration;
 
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
@@ -16,15 +17,12 @@ use tributary::cluster::caches::controller_of;
 use tributary::cluster::conditions::{find, is_true};
 use tributary::queue::job::is_of;
 
+use self::answer::answered;
+use super::consent::agreed;
 use super::rekey;
 use crate::cli::{Instance, Rekey, Resume, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
-
-/// How long an agent may take to obey. It answers a change within milliseconds.
-const OBEYED_WITHIN: Duration = Duration::from_secs(15);
-/// How often is looked whether it has.
-const POLL: Duration = Duration::from_millis(100);
 
 /// What is done to an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +77,7 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     let subject = find_subject(&client, &namespace, verb, &asked).await?;
     if let (Some(job), Verb::Suspend | Verb::Resume) = (&subject.job, verb) {
         switchable(verb, job)?;
-        agreed(ends_with(verb, job), yes)?;
+        agreed(ends_with(verb, job), yes, target)?;
         let jobs: Api<FluxJob> = Api::namespaced(client, &namespace);
         write(&jobs, &namespace, &job.name_any(), verb, switch(verb)).await?;
         return done(&subject, &namespace, verb, target);
@@ -91,7 +89,7 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     };
     possible(verb, object, hosted.as_ref())?;
     let name = object.name_any();
-    agreed(cost(verb, object), yes)?;
+    agreed(cost(verb, object), yes, target)?;
     let now = SystemClock::start().wall().to_string();
     let patch = match verb {
         Verb::Restart | Verb::Rekey => json!({"metadata": {"annotations": {labels::RESTART: now}}}),
@@ -99,24 +97,14 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     };
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
     write(&objects, &namespace, &name, verb, patch).await?;
-    if verb.is_anew() && !is_obeyed(&objects, &name, &now).await {
-        output::remark(&paste::whole("no agent has taken it up yet: `agentctl check` says what is missing", target));
+    if verb.is_anew() {
+        answered(&objects, object, verb, &now).await?;
     }
     done(&subject, &namespace, verb, target)
 }
 
 fn switch(verb: Verb) -> Value {
     json!({"spec": {"suspend": verb == Verb::Suspend}})
-}
-
-/// Whoever loses something by it is asked.
-fn agreed(cost: Option<String>, yes: bool) -> Result<()> {
-    let Some(cost) = cost else { return Ok(()) };
-    output::remark(&cost);
-    if yes || output::agreed()? {
-        return Ok(());
-    }
-    Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"))
 }
 
 fn done(subject: &Subject, namespace: &str, verb: Verb, target: &Target) -> Result<()> {
@@ -147,21 +135,6 @@ where
             .because(error)
             .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
     })
-}
-
-/// Whether an agent has begun to obey. From then on nobody takes the instance before for the next one, as who waits for the
-/// condition `Ready` would.
-async fn is_obeyed(objects: &Api<MiniCluster>, name: &str, asked: &str) -> bool {
-    let obeyed = |object: &MiniCluster| {
-        let status = object.status.clone().unwrap_or_default();
-        status.phase == Some(Phase::Restarting) || status.restart_handled.as_deref() == Some(asked)
-    };
-    let looking = async {
-        while !objects.get_opt(name).await.is_ok_and(|found| found.as_ref().is_none_or(obeyed)) {
-            tokio::time::sleep(POLL).await;
-        }
-    };
-    tokio::time::timeout(OBEYED_WITHIN, looking).await.is_ok()
 }
 
 /// What was asked for: a kind, if one was written, and a name.

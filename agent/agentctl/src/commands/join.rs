@@ -26,6 +26,7 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     let own = peering::introduction(&card);
     // All that can fail here fails before the token is used.
     let existing = existing(&client, namespace, name).await?;
+    peer::check_limits(existing.as_ref(), &join.import, &peer::not_written(namespace, name))?;
     let mut draft = ClusterPeer::new(name, ClusterPeerSpec::default());
     draft.metadata.namespace = Some(namespace.clone());
     peer::try_write(&client, namespace, &draft).await?;
@@ -42,8 +43,9 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     })?;
     peering::check_existing(existing.as_ref(), &bundle, KnownBy::ItsWord, &card)?;
     let wanted = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
-    peer::write(&client, namespace, &wanted, &join.import).await?;
-    output::print(&format!("{} and {name} are peers\n", card.cluster))?;
+    let written = peer::write(&client, namespace, &wanted, &join.import).await?;
+    let us = &card.cluster;
+    output::print(&format!("{us} and {name} are peers\n{us} imports {}\n", peer::imports(&written)))?;
     if !join.wait.is_zero() {
         let endpoint = peering::connected(&client, namespace, name, join.wait).await?;
         output::print(&format!("connected ({endpoint})\n"))?;

@@ -1,7 +1,7 @@
 //! `agentctl link`: makes the clusters of two contexts peers of each other, for whoever may write in both.
 
-use kube::Client;
 use kube::api::Api;
+use kube::{Client, ResourceExt};
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::peer::{ClusterPeer, ImportPolicy};
 use tributary::federation::enrol::client::other_federation;
@@ -43,7 +43,8 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         (&a, &b, peer_for(&b, namespace, back.policy(), link.hide_status), &back),
     ];
     if link.dry_run {
-        for (side, _, peer, _) in &peers {
+        for (side, _, peer, import) in &peers {
+            peer::check_limits(None, import, &peer::not_written(namespace, &peer.name_any()))?;
             let text = serde_saphyr::to_string(peer)
                 .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
             output::print(&format!("---\n# kubectl --context {} apply -f -\n{text}", side.context))?;
@@ -51,7 +52,7 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         return Ok(());
     }
     // Both could be written, before one is.
-    for (side, other, peer, _) in &peers {
+    for (side, other, peer, import) in &peers {
         let name = peer.metadata.name.as_deref().unwrap_or_default();
         let api: Api<ClusterPeer> = Api::namespaced(side.client.clone(), namespace);
         let existing = api.get_opt(name).await.map_err(|error| {
@@ -59,6 +60,7 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
                 .because(error)
                 .hint("are the CRDs installed there, and may you read ClusterPeers?")
         })?;
+        peer::check_limits(existing.as_ref(), import, &peer::not_written(namespace, name))?;
         let bundle = peering::introduction(&other.card).check().map_err(|problem| {
             Failure::new(format!("failed to use what cluster {} says of itself", other.card.cluster)).because(problem)
         })?;
@@ -66,10 +68,12 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         peering::check_existing(existing.as_ref(), &bundle, known_by, &side.card)?;
         peer::try_write(&side.client, namespace, peer).await?;
     }
+    let mut told = format!("{} and {} are peers\n", a.card.cluster, b.card.cluster);
     for (side, _, peer, import) in &peers {
-        peer::write(&side.client, namespace, peer, import).await?;
+        let written = peer::write(&side.client, namespace, peer, import).await?;
+        told += &format!("{} imports {}\n", side.card.cluster, peer::imports(&written));
     }
-    output::print(&format!("{} and {} are peers\n", a.card.cluster, b.card.cluster))?;
+    output::print(&told)?;
     if !link.wait.is_zero() {
         let endpoint = peering::connected(&a.client, namespace, &b.card.cluster, link.wait).await?;
         output::print(&format!("connected ({endpoint})\n"))?;

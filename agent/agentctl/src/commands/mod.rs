@@ -5,6 +5,7 @@ pub(crate) mod bursts;
 pub(crate) mod check;
 pub(crate) mod completion;
 mod configuration;
+mod consent;
 pub(crate) mod crds;
 #[cfg(feature = "demo")]
 pub(crate) mod demo;

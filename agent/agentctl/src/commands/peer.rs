@@ -11,13 +11,16 @@ use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
+use super::consent::agreed;
 use super::watched::Watched;
-use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, Target};
+use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, PeerSuspend, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
 
 /// How often is looked whether a drained peer is empty.
 const POLL: Duration = Duration::from_secs(1);
+/// How often a ClusterPeer is written again that somebody else has changed since it was read.
+const OVERTAKEN: usize = 5;
 
 /// Runs `agentctl peer …`.
 pub(crate) async fn run(target: &Target, command: Peer) -> Result<()> {
@@ -26,48 +29,73 @@ pub(crate) async fn run(target: &Target, command: Peer) -> Result<()> {
         Peer::List(list) => super::peers::run(target, &list).await,
         Peer::Remove(remove) => run_remove(target, &remove).await,
         Peer::Drain(drain) => run_drain(target, &drain).await,
-        Peer::Suspend(peer) => {
-            let client = kubernetes::client(target).await?;
-            change(target, &client, &peer.name, "suspend", json!({"suspend": true})).await?;
-            output::print(&format!("clusterpeer.tributary.dev/{} suspended\n", peer.name))
-        }
-        Peer::Resume(peer) => {
-            let client = kubernetes::client(target).await?;
-            change(target, &client, &peer.name, "resume", json!({"suspend": false, "drain": false})).await?;
-            output::print(&format!("clusterpeer.tributary.dev/{} resumed\n", peer.name))
-        }
+        Peer::Suspend(suspend) => run_suspend(target, &suspend).await,
+        Peer::Resume(peer) => run_resume(target, &peer.name).await,
     }
 }
 
 async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
     let peer = cluster_peer(target, add)?;
     if add.dry_run {
+        check_limits(None, &add.import, &not_written(&target.agent_namespace, &add.name))?;
         let text = serde_saphyr::to_string(&peer)
             .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
         return output::print(&text);
     }
-    write(&kubernetes::client(target).await?, &target.agent_namespace, &peer, &add.import).await?;
-    output::print(&format!("clusterpeer.tributary.dev/{} written\n", add.name))
+    let written = write(&kubernetes::client(target).await?, &target.agent_namespace, &peer, &add.import).await?;
+    output::print(&format!("clusterpeer.tributary.dev/{} written\nimports {}\n", add.name, imports(&written)))
 }
 
-/// Writes a ClusterPeer. One that exists keeps every field that is not stated: who joins again, or changes a quota, does
-/// not mean to take back trust or permissions.
-pub(super) async fn write(client: &Client, namespace: &str, peer: &ClusterPeer, import: &ImportFlags) -> Result<()> {
+/// Writes a ClusterPeer, and returns what it is then. One that exists keeps every field that is not stated, and every namespace
+/// of its import: who joins again, or changes a quota, does not mean to take back trust or permissions.
+pub(super) async fn write(
+    client: &Client,
+    namespace: &str,
+    peer: &ClusterPeer,
+    import: &ImportFlags,
+) -> Result<ClusterPeer> {
     let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
-    let failed = |error: kube::Error| {
-        Failure::new(format!("failed to write ClusterPeer {namespace}/{name}"))
-            .because(error)
-            .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
-    };
-    if peers.get_opt(&name).await.map_err(failed)?.is_none() {
-        return apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await;
-    }
+    let failed = |error| refused(namespace, &name, error);
     let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    peers.patch(&name, &parameters, &Patch::Merge(stated(peer, import))).await.map(drop).map_err(failed)
+    let mut again = 0..OVERTAKEN;
+    loop {
+        let existing = peers.get_opt(&name).await.map_err(failed)?;
+        check_limits(existing.as_ref(), import, &not_written(namespace, &name))?;
+        let Some(existing) = existing else {
+            return apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await;
+        };
+        match peers.patch(&name, &parameters, &Patch::Merge(stated(&existing, peer, import))).await {
+            Err(kube::Error::Api(status)) if status.code == 409 && again.next().is_some() => {}
+            written => return written.map_err(failed),
+        }
+    }
 }
 
-/// What is stated of a ClusterPeer, field by field.
-fn stated(peer: &ClusterPeer, import: &ImportFlags) -> Value {
+/// Whether limits that are stated are for some namespace. Only a peer with an import has any before.
+pub(super) fn check_limits(existing: Option<&ClusterPeer>, import: &ImportFlags, failed: &str) -> Result<()> {
+    if existing.is_some_and(|existing| existing.spec.import.is_some()) || !import.names_nothing() {
+        return Ok(());
+    }
+    Err(Failure::new(failed).because("limits are stated, and no namespace").hint(
+        "say in which namespaces it may place bursts, as with --import default. Only a ClusterPeer that has an import keeps those \
+         that it names",
+    ))
+}
+
+/// From where a ClusterPeer lets bursts come in.
+pub(super) fn imports(peer: &ClusterPeer) -> String {
+    let namespaces = peer.spec.import.as_ref().map(|import| import.namespaces.as_slice()).unwrap_or_default();
+    let from = match namespaces {
+        [] => "nothing".to_owned(),
+        some if some.iter().any(|one| one == "*") => "from any namespace".to_owned(),
+        [one] => format!("from namespace {one}"),
+        some => format!("from namespaces {}", some.join(", ")),
+    };
+    format!("{from} of {}", peer.name_any())
+}
+
+/// What is stated of a ClusterPeer that exists, field by field. If it is another one meanwhile, nothing is written.
+fn stated(existing: &ClusterPeer, peer: &ClusterPeer, import: &ImportFlags) -> Value {
     let ClusterPeerSpec {
         endpoints,
         trust_bundle,
@@ -80,37 +108,50 @@ fn stated(peer: &ClusterPeer, import: &ImportFlags) -> Value {
         budget: _,
         price: _,
     } = &peer.spec;
+    let known = existing.spec.import.as_ref().map(|import| import.namespaces.as_slice()).unwrap_or_default();
     let mut spec = json!({
         "endpoints": (!endpoints.is_empty()).then_some(endpoints),
         "trustBundle": trust_bundle,
         "trustUpdates": (*trust_updates != TrustUpdates::default()).then_some(trust_updates),
         "clusterUID": cluster_uid,
-        "import": import.fields(),
+        "import": import.fields(known),
     });
     if let Value::Object(fields) = &mut spec {
         fields.retain(|_, value| !value.is_null());
     }
-    json!({"metadata": {"labels": peer.metadata.labels.clone().unwrap_or_default()}, "spec": spec})
+    let labels = peer.metadata.labels.clone().unwrap_or_default();
+    json!({"metadata": {"labels": labels, "resourceVersion": existing.resource_version()}, "spec": spec})
 }
 
 /// Whether a ClusterPeer could be written: nothing is.
 pub(super) async fn try_write(client: &Client, namespace: &str, peer: &ClusterPeer) -> Result<()> {
-    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force().dry_run()).await
+    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force().dry_run()).await.map(drop)
 }
 
-async fn apply(client: &Client, namespace: &str, peer: &ClusterPeer, parameters: &PatchParams) -> Result<()> {
+async fn apply(client: &Client, namespace: &str, peer: &ClusterPeer, parameters: &PatchParams) -> Result<ClusterPeer> {
     let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
-    peers.patch(&name, parameters, &Patch::Apply(peer)).await.map(drop).map_err(|error| {
-        Failure::new(format!("failed to write ClusterPeer {namespace}/{name}"))
-            .because(error)
-            .hint("are the CRDs installed, and may you write ClusterPeers in that namespace?")
-    })
+    let written = peers.patch(&name, parameters, &Patch::Apply(peer)).await;
+    written.map_err(|error| refused(namespace, &name, error))
+}
+
+pub(super) fn not_written(namespace: &str, name: &str) -> String {
+    format!("failed to write ClusterPeer {namespace}/{name}")
+}
+
+fn refused(namespace: &str, name: &str, error: kube::Error) -> Failure {
+    let hint = match &error {
+        kube::Error::Api(status) if status.code == 409 => {
+            "somebody else changes it at the same time: see what it is then (`agentctl peers`), and do it again"
+        }
+        _ => "are the CRDs installed, and may you write ClusterPeers in that namespace?",
+    };
+    Failure::new(not_written(namespace, name)).because(error).hint(hint)
 }
 
 /// The ClusterPeer `name`.
-async fn existing(peers: &Api<ClusterPeer>, target: &Target, name: &str) -> Result<ClusterPeer> {
+async fn existing(client: &Client, target: &Target, name: &str) -> Result<ClusterPeer> {
     let namespace = &target.agent_namespace;
-    let found = peers.get_opt(name).await.map_err(|error| {
+    let found = Api::<ClusterPeer>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(|error| {
         Failure::new(format!("failed to read ClusterPeer {namespace}/{name}"))
             .because(error)
             .hint("are the CRDs installed, and may you read ClusterPeers in that namespace?")
@@ -124,7 +165,6 @@ async fn existing(peers: &Api<ClusterPeer>, target: &Target, name: &str) -> Resu
 /// Changes fields of a ClusterPeer that exists.
 async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: Value) -> Result<()> {
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), &target.agent_namespace);
-    existing(&peers, target, name).await?;
     let patch = Patch::Merge(json!({"spec": spec}));
     let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
     peers.patch(name, &parameters, &patch).await.map(drop).map_err(|error| {
@@ -134,8 +174,72 @@ async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: 
     })
 }
 
+async fn run_suspend(target: &Target, suspend: &PeerSuspend) -> Result<()> {
+    let (client, name) = (kubernetes::client(target).await?, &suspend.name);
+    if !existing(&client, target, name).await?.spec.suspend {
+        ask(target, &client, name, suspend.yes, cost_of_suspend).await?;
+    }
+    change(target, &client, name, "suspend", json!({"suspend": true})).await?;
+    output::print(&format!("clusterpeer.tributary.dev/{name} suspended\n"))
+}
+
+async fn run_resume(target: &Target, name: &str) -> Result<()> {
+    let client = kubernetes::client(target).await?;
+    let (spec, told) = resumed(name, &existing(&client, target, name).await?.spec);
+    change(target, &client, name, "resume", spec).await?;
+    output::print(&paste::whole(&told, target))
+}
+
+/// What a peer is after it was resumed, and what is said of it. Who suspended a drained peer has not meant to use it again.
+fn resumed(name: &str, before: &ClusterPeerSpec) -> (Value, String) {
+    let told = format!("clusterpeer.tributary.dev/{name} resumed");
+    match before.suspend && before.drain {
+        true => (
+            json!({"suspend": false}),
+            format!("{told}; it is still drained, and used again after one more `agentctl peer resume {name}`\n"),
+        ),
+        false => (json!({"suspend": false, "drain": false}), told + "\n"),
+    }
+}
+
+/// Asks whoever takes a peer away from what is on it.
+async fn ask(
+    target: &Target,
+    client: &Client,
+    name: &str,
+    yes: bool,
+    cost: fn(&str, &[String]) -> String,
+) -> Result<()> {
+    let held = async { busy(client, &Watched::of(client, &target.agent_namespace).await?, name).await };
+    let held = match held.await {
+        // Who does not want to be asked need not be able to look.
+        Err(_) if yes => Vec::new(),
+        held => held?,
+    };
+    agreed((!held.is_empty()).then(|| cost(name, &held)), yes, target)
+}
+
+fn cost_of_drain(name: &str, held: &[String]) -> String {
+    format!(
+        "draining {name} releases {}\n  their brokers end: jobs on them get the drain time, and no more; ours are placed elsewhere if \
+         they may",
+        held.join(", ")
+    )
+}
+
+fn cost_of_suspend(name: &str, held: &[String]) -> String {
+    format!(
+        "suspending {name} ends the connection, which {} need\n  if it is not resumed before their lease is over, their brokers \
+         end, and the jobs on them",
+        held.join(", ")
+    )
+}
+
 async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
     let (client, name) = (kubernetes::client(target).await?, &drain.name);
+    if !existing(&client, target, name).await?.spec.drain {
+        ask(target, &client, name, drain.yes, cost_of_drain).await?;
+    }
     change(target, &client, name, "drain", json!({"drain": true})).await?;
     output::print(&format!(
         "clusterpeer.tributary.dev/{name} is drained: nothing more is placed there or taken from it\n"
@@ -192,7 +296,7 @@ async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
     // Whoever removed it before, and frees its slots now, finds none.
     let gone = by.is_some() && peers.get_opt(name).await.is_ok_and(|found| found.is_none());
     if !gone {
-        existing(&peers, target, name).await?;
+        existing(&client, target, name).await?;
     }
     let watched = Watched::of(&client, namespace).await?;
     if !remove.force {
@@ -318,6 +422,7 @@ pub(super) fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use tributary::api::peer::ImportPolicy;
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -340,22 +445,103 @@ mod tests {
 
     #[test]
     fn a_peer_that_exists_keeps_what_is_not_stated() {
-        let stated = |line: &str| {
-            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
-            let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{line}") };
-            super::stated(&cluster_peer(&cli.target, &add).unwrap(), &add.import)
-        };
-        assert_eq!(stated("agentctl peer add west"), json!({"metadata": {"labels": {}}, "spec": {}}));
+        let stated = |line: &str| changed(line, &["hpc"])["spec"].clone();
+        assert_eq!(changed("agentctl peer add west", &[])["metadata"], json!({"labels": {}, "resourceVersion": "7"}));
+        assert_eq!(stated("agentctl peer add west"), json!({}));
         assert_eq!(
             stated(
-                "agentctl peer add west -l tier=gpu --import hpc --max-gpus 8 --max-memory 1Ti --max-offers-per-minute 10 \
-                    --max-duration 8h --pod-security baseline"
+                "agentctl peer add west -l tier=gpu --max-gpus 8 --max-memory 1Ti --max-offers-per-minute 10 --max-duration 8h \
+                 --pod-security baseline"
             ),
-            json!({"metadata": {"labels": {"tier": "gpu"}}, "spec": {"import": {
-                "namespaces": ["hpc"], "maxGpus": 8, "maxMemory": "1Ti", "maxOffersPerMinute": 10,
-                "maxDuration": "8h", "podSecurity": "baseline"}}})
+            json!({"import": {"maxGpus": 8, "maxMemory": "1Ti", "maxOffersPerMinute": 10, "maxDuration": "8h",
+                "podSecurity": "baseline"}})
         );
-        assert_eq!(stated("agentctl peer add west --peer-endpoint a:1")["spec"], json!({"endpoints": ["a:1"]}));
+        assert_eq!(changed("agentctl peer add west -l tier=gpu", &[])["metadata"]["labels"], json!({"tier": "gpu"}));
+        assert_eq!(stated("agentctl peer add west --peer-endpoint a:1"), json!({"endpoints": ["a:1"]}));
+    }
+
+    /// What is merged into a ClusterPeer whose import names these namespaces.
+    fn changed(line: &str, known: &[&str]) -> Value {
+        let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+        let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{line}") };
+        let mut existing = importing(known);
+        existing.metadata.resource_version = Some("7".into());
+        stated(&existing, &cluster_peer(&cli.target, &add).unwrap(), &add.import)
+    }
+
+    fn importing(namespaces: &[&str]) -> ClusterPeer {
+        let namespaces = namespaces.iter().map(|one| (*one).to_owned()).collect();
+        let import = ImportPolicy { namespaces, ..ImportPolicy::default() };
+        ClusterPeer::new("west", ClusterPeerSpec { import: Some(import), ..ClusterPeerSpec::default() })
+    }
+
+    /// The danger: a namespace is taken away by a limit, or by another namespace, and its bursts run without an import.
+    #[test]
+    fn a_namespace_is_taken_away_by_nothing_but_import_only() {
+        for (options, known, namespaces) in [
+            ("--import lab", &["hpc"][..], json!(["hpc", "lab"])),
+            ("--import lab,hpc --import bio --max-brokers 4", &["hpc", "lab"], json!(["hpc", "lab", "bio"])),
+            ("--import kube-guests", &["*"], json!(["*", "kube-guests"])),
+            ("--import lab", &[], json!(["lab"])),
+            ("--max-brokers 4", &["hpc"], Value::Null),
+            ("--import-only lab", &["hpc", "*"], json!(["lab"])),
+            ("--import-only=", &["hpc"], json!([])),
+        ] {
+            let changed = changed(&format!("agentctl peer add west {options}"), known);
+            assert_eq!(changed["spec"]["import"]["namespaces"], namespaces, "{options}");
+        }
+    }
+
+    #[test]
+    fn limits_alone_are_for_a_peer_that_has_an_import() {
+        let check = |options: &str, existing: Option<&ClusterPeer>| {
+            let cli = Cli::try_parse_from(format!("agentctl peer add west {options}").split(' ')).unwrap();
+            let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{options}") };
+            check_limits(existing, &add.import, "failed").map_err(|failure| failure.to_string())
+        };
+        let (without, with) = (ClusterPeer::new("west", ClusterPeerSpec::default()), importing(&["hpc"]));
+        for existing in [None, Some(&without)] {
+            let refused = check("--max-brokers 4", existing).unwrap_err();
+            assert!(refused.contains("no namespace") && refused.contains("--import default"), "{refused}");
+            assert_eq!(check("--max-brokers 4 --import lab", existing), Ok(()));
+            assert_eq!(check("-l a=b", existing), Ok(()));
+        }
+        assert_eq!(check("--max-brokers 4", Some(&with)), Ok(()));
+    }
+
+    #[test]
+    fn what_a_peer_may_is_told() {
+        let told = [&[][..], &["hpc"], &["default", "hpc"], &["hpc", "*"]].map(|names| imports(&importing(names)));
+        let wanted = ["nothing", "from namespace hpc", "from namespaces default, hpc", "from any namespace"];
+        assert_eq!(told, wanted.map(|from| format!("{from} of west")));
+        assert_eq!(imports(&ClusterPeer::new("west", ClusterPeerSpec::default())), "nothing of west");
+    }
+
+    #[test]
+    fn who_suspended_a_drained_peer_does_not_use_it_again_by_one_resume() {
+        let of = |suspend, drain| resumed("west", &ClusterPeerSpec { suspend, drain, ..ClusterPeerSpec::default() });
+        let (patch, told) = of(true, true);
+        assert_eq!(patch, json!({"suspend": false}));
+        assert!(told.contains("still drained") && told.contains("`agentctl peer resume west`"), "{told}");
+        crate::paste::check::pastes(&told);
+        for (suspend, drain) in [(true, false), (false, true), (false, false)] {
+            assert_eq!(of(suspend, drain).0, json!({"suspend": false, "drain": false}));
+        }
+    }
+
+    #[test]
+    fn what_is_lost_with_a_peer_is_named() {
+        let burst = |phase: &str| -> Burst {
+            let spec = json!({"root": "lake", "slot": "lake-burst-0", "incarnation": "job-1"});
+            let status = json!({"phase": phase, "peer": "west"});
+            let metadata = json!({"name": "lake-burst-0", "namespace": "flux"});
+            serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
+        };
+        let held = in_use("west", &[burst("Ready"), burst("Released")], &[]);
+        assert_eq!(held, ["burst flux/lake-burst-0"]);
+        for told in [cost_of_drain("west", &held), cost_of_suspend("west", &held)] {
+            assert!(told.contains("west") && told.contains("burst flux/lake-burst-0"), "{told}");
+        }
     }
 
     #[test]

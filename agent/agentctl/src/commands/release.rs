@@ -13,6 +13,7 @@ use tributary::api::labels;
 use tributary::clock::{Clock, SystemClock};
 
 use super::burst::{annotate, find};
+use super::consent::agreed;
 use super::watched::Watched;
 use crate::cli::{BurstRelease, Target};
 use crate::error::{Failure, Result};
@@ -32,10 +33,7 @@ pub(super) async fn run(target: &Target, client: &Client, namespace: &str, relea
             "a peer that is in contact gives it back by itself: `agentctl burst cancel {name} --namespace {namespace}`"
         ))
     })?;
-    output::remark(&paste::whole(&risk(&burst, &word), target));
-    if !release.yes && !output::agreed()? {
-        return Err(Failure::new("nothing was changed").hint("answer yes, or write --yes"));
-    }
+    agreed(Some(risk(&burst, &word)), release.yes, target)?;
     say(client, &burst, &word).await?;
     let told = format!(
         "the slot of burst {namespace}/{name} is free: {} lets {} go; what becomes of it: \

@@ -127,6 +127,7 @@ fn tokens(
     rng: &mut dyn Rng,
 ) -> Result<(JoinToken, JoinTokenRecord)> {
     let what = "failed to make a join token";
+    super::peer::check_limits(None, &create.import, what)?;
     let endpoints = if create.endpoints.is_empty() { card.join_endpoints.clone() } else { create.endpoints.clone() };
     if endpoints.is_empty() {
         return Err(Failure::new(what).because("nobody knows where the other cluster reaches this one").hint(
@@ -148,6 +149,12 @@ fn tokens(
     let bundle = TrustBundle::from_pem(card.trust_bundle.as_bytes()).map_err(|error| {
         Failure::new(what).because(error).hint("the agent's log says what is wrong with its identity")
     })?;
+    if !create.import.import_only.is_empty() {
+        let failure = Failure::new(what).because("a token takes no namespace away from a peer that joins again");
+        return Err(
+            failure.hint("write --import; later `agentctl peer add PEER --import-only NAMESPACE` takes others away")
+        );
+    }
     let (id, secret) = (generate_id(rng), TokenSecret::generate(rng));
     let record = JoinTokenRecord {
         id: id.clone(),
@@ -156,7 +163,7 @@ fn tokens(
         uses: create.uses,
         used_by: [].into(),
         written: [].into(),
-        import: create.import.fields(),
+        import: create.import.fields(&[]),
         export: Some(super::peering::export(create.hide_status)),
         labels: super::peer::labels(&create.labels)?,
     };
@@ -233,6 +240,10 @@ mod tests {
         assert_eq!(read, token);
         let plain = made("", &card()).unwrap().1;
         assert_eq!((plain.uses, plain.expires, plain.import), (1, now() + SignedDuration::from_mins(15), None));
+        let fewer = made("--import-only hpc", &card()).unwrap_err().to_string();
+        assert!(fewer.contains("takes no namespace away"), "{fewer}");
+        let limits = made("--max-brokers 4", &card()).unwrap_err().to_string();
+        assert!(limits.contains("limits are stated, and no namespace"), "{limits}");
     }
 
     #[test]

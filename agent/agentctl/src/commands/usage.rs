@@ -14,7 +14,7 @@ use tributary::api::usage::{Consumer, DayOfUse, MOST_ROWS, OTHERS, Side, day_of,
 use tributary::clock::{Clock, SystemClock};
 use tributary::contract::Money;
 
-use crate::cli::{Format, Part, Target, Usage, UsageFormat};
+use crate::cli::{Format, Part, PeerContext, Target, Usage, UsageFormat};
 use crate::document::{self, Document};
 use crate::error::{Failure, Result};
 use crate::kubernetes;
@@ -95,7 +95,9 @@ pub(crate) async fn run(target: &Target, usage: &Usage) -> Result<()> {
     let mut all = vec![read(target, None).await?];
     for peer in &usage.peer_contexts {
         let there = Target { context: Some(peer.context.clone()), endpoint: None, ..target.clone() };
-        all.push(read(&there, Some(&peer.peer)).await?);
+        let records = read(&there, Some(&peer.peer)).await?;
+        check(&records.cluster, peer, &all)?;
+        all.push(records);
     }
     let now = SystemClock::start().wall();
     let report = tally(&all, usage.since, &usage.by, target.namespace.as_deref(), now);
@@ -119,6 +121,20 @@ async fn read(target: &Target, name: Option<&str>) -> Result<Records> {
         )
     })?;
     Ok(of_stored(&stored.items, name.or(target.context.as_deref())))
+}
+
+/// Whether a context leads to the peer, and to a cluster that was not read before: its hours would count twice.
+fn check(found: &str, wanted: &PeerContext, read: &[Records]) -> Result<()> {
+    let PeerContext { peer, context } = wanted;
+    let problem = if found != peer {
+        format!("that is cluster {found}, not {peer}")
+    } else if read.iter().any(|records| records.cluster == found) {
+        format!("those of cluster {found} were read already, and would count twice")
+    } else {
+        return Ok(());
+    };
+    let failure = Failure::new(format!("failed to read the records of {peer} by context {context}")).because(problem);
+    Err(failure.hint("--peer-context PEER=CONTEXT names another cluster each time, by its name and a context of it"))
 }
 
 fn of_stored(stored: &[ConfigMap], name: Option<&str>) -> Records {
@@ -330,6 +346,22 @@ mod tests {
         for since in ["soon", "d", "-3d", "3w"] {
             let text = refused(&format!("agentctl usage --since={since}"));
             assert!(text.contains("--since") && text.contains("write it like 30d or 12h"), "{text}");
+        }
+    }
+
+    /// The danger: a context leads to another cluster than is written, and hours count twice.
+    #[test]
+    fn no_cluster_is_read_twice_and_none_under_another_name() {
+        let context = |peer: &str| PeerContext { peer: peer.into(), context: "a-context".into() };
+        let refused =
+            |found: &str, peer: &str| check(found, &context(peer), &records()).map_err(|failure| failure.to_string());
+        assert_eq!(refused("west", "west"), Ok(()));
+        for (found, peer, why) in [
+            ("east", "west", "that is cluster east, not west"),
+            ("east", "east", "those of cluster east were read already"),
+        ] {
+            let told = refused(found, peer).unwrap_err();
+            assert!(told.contains("by context a-context") && told.contains(why), "{told}");
         }
     }
 

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use tributary::admin::{ClusterRow, IdentityRow, PeerRow};
 use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
-use tributary::api::labels::condition;
 use tributary::api::labels::kubernetes::SERVICE_NAME;
+use tributary::api::labels::{TRIBUTARY, condition, upstream};
 use tributary::api::peer::{ClusterPeer, ImportPolicy, PodSecurityLevel};
 use tributary::cluster::conditions;
 use tributary::contract::PeerState;
@@ -21,6 +21,9 @@ use crate::hints::{self, Pair};
 const SOON: SignedDuration = SignedDuration::from_hours(24);
 /// A certificate that ends sooner than that was not renewed in time by whoever renews it.
 const NOW: SignedDuration = SignedDuration::from_mins(10);
+
+/// Label of the chart's objects: the helm release.
+const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// The sections of the federation.
 pub(super) fn sections(found: &Found) -> Vec<Section> {
@@ -100,7 +103,14 @@ fn entrance(found: &Found) -> Section {
         let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
         ports.into_iter().flatten().any(|port| port.protocol.as_deref() == Some("UDP"))
     };
-    let service = services.iter().find(udp);
+    // MiniClusters of that namespace have Services as well, and so may others.
+    let releases: Vec<_> = found.agents.iter().flatten().filter_map(|pod| pod.labels().get(INSTANCE)).collect();
+    let ours = |service: &&Service| {
+        let release = service.labels().get(INSTANCE);
+        service.labels().get(upstream::NAME).is_some_and(|name| name == TRIBUTARY)
+            && (releases.is_empty() || release.is_some_and(|release| releases.contains(&release)))
+    };
+    let service = services.iter().filter(ours).find(udp);
     if let Some(service) = service {
         led(&mut section, found, service);
     }
@@ -251,7 +261,13 @@ fn policy(found: &Found) -> Section {
     let mut section = Section::new("policy");
     for peer in found.peers.iter().flatten() {
         let Some(import) = &peer.spec.import else { continue };
-        of_policy(&mut section, found, &peer.name_any(), import);
+        let name = peer.name_any();
+        of_policy(&mut section, found, &name, import);
+        let conditions = peer.status.iter().flat_map(|status| &status.conditions);
+        let said = conditions.filter(|said| said.type_ == condition::SCALE_UP && said.status == "False");
+        for said in said {
+            section.warns(format!("nodes for bursts of {name}"), said.message.clone(), hints::scale_up(&said.reason));
+        }
     }
     section
 }
@@ -284,9 +300,7 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
     }
     let unlimited = import.max_bursts.is_none() && import.max_brokers.is_none() && import.max_cores.is_none();
     if any && unlimited {
-        let hint = format!(
-            "limit it, as in `agentctl peer add {peer} --import default --max-brokers 64`; ResourceQuotas do as well"
-        );
+        let hint = format!("limit it, as in `agentctl peer add {peer} --max-brokers 64`; ResourceQuotas do as well");
         section.warns(format!("limits of {peer}"), "there are none: any number of brokers, in any namespace", hint);
     }
     if import.pod_security == PodSecurityLevel::Privileged {
@@ -312,7 +326,8 @@ fn hosted(found: &Found) -> Section {
         let admitted = conditions::find(&status.conditions, condition::ADMITTED);
         if let Some(said) = admitted.filter(|said| said.status == "False" && status.draining_since.is_none()) {
             let hint = format!(
-                "to end it: `kubectl delete hostedburst {} --namespace {}`; to allow it again: `agentctl peer add {} --import {}`",
+                "to end it: `kubectl delete hostedburst {} --namespace {}`; to allow it again: `agentctl peer add {} --import {}`, \
+                 which adds the namespace",
                 burst.name_any(),
                 burst.namespace().unwrap_or_default(),
                 burst.spec.peer,

@@ -70,7 +70,7 @@ pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
     let scope = scope(&client, namespace, pods).await;
     let needed = scope.as_ref().map(|scope| rights::needed(scope, namespace)).unwrap_or_default();
     let rights = allowed(&client, namespace, pods, needed).await;
-    Ok(Found {
+    let found = Found {
         now,
         namespace: namespace.clone(),
         kubernetes,
@@ -90,7 +90,8 @@ pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
         roots,
         bursts,
         hosted,
-    })
+    };
+    Ok(found.of_these_agents())
 }
 
 /// An API server that does not answer.

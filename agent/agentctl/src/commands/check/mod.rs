@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
 use tributary::admin::FederationStatus;
 use tributary::api::burst::Burst;
 use tributary::api::cluster_card::ClusterCard;
@@ -85,6 +86,25 @@ pub(crate) struct Found {
     pub bursts: Seen<Vec<Burst>>,
     /// Bursts of other clusters that are hosted here.
     pub hosted: Seen<Vec<HostedBurst>>,
+}
+
+impl Found {
+    /// Without what other agents work on, where these work in some namespaces only: it has peers of its own.
+    fn of_these_agents(mut self) -> Self {
+        let watched = self.scope.as_ref().map(|scope| scope.namespaces.as_slice()).unwrap_or_default();
+        if !watched.is_empty() {
+            keep(&mut self.roots, watched);
+            keep(&mut self.bursts, watched);
+            keep(&mut self.hosted, watched);
+        }
+        self
+    }
+}
+
+fn keep<K: ResourceExt>(objects: &mut Seen<Vec<K>>, namespaces: &[String]) {
+    if let Ok(objects) = objects {
+        objects.retain(|object| object.namespace().is_some_and(|namespace| namespaces.contains(&namespace)));
+    }
 }
 
 /// Runs `agentctl check`.

@@ -31,6 +31,11 @@ fn slice(service: &str, ready: Value) -> EndpointSlice {
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 
+/// Labels of the chart's objects.
+fn release() -> Value {
+    json!({"app.kubernetes.io/name": "tributary", "app.kubernetes.io/instance": "federation"})
+}
+
 /// A cluster where all is well, with one connected peer that may place bursts.
 fn well() -> Found {
     let version = env!("CARGO_PKG_VERSION");
@@ -47,7 +52,8 @@ fn well() -> Found {
     });
     let scope = Scope { converts: true, ..Scope::default() };
     let pod = |name: &str| {
-        of(json!({"metadata": {"name": name}, "spec": {"containers": [], "serviceAccountName": "tributary"},
+        of(json!({"metadata": {"name": name, "labels": release()},
+            "spec": {"containers": [], "serviceAccountName": "tributary"},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
     };
     let peer = PeerRow {
@@ -98,7 +104,7 @@ fn well() -> Found {
         scope: Ok(scope),
         card: Ok(Some(card)),
         services: Ok(vec![
-            of(json!({"metadata": {"name": "tributary-federation"}, "spec": {"type": "NodePort",
+            of(json!({"metadata": {"name": "tributary-federation", "labels": release()}, "spec": {"type": "NodePort",
                 "ports": [{"name": "federation", "port": 7946, "protocol": "UDP", "nodePort": 30946}]}})),
             of(json!({"metadata": {"name": "tributary-webhook"}, "spec": {"ports": [{"port": 443}]}})),
         ]),
@@ -112,6 +118,35 @@ fn well() -> Found {
         bursts: Ok(Vec::new()),
         hosted: Ok(vec![hosting("pass", "Flux 0.68 on both sides", "")]),
     }
+}
+
+/// The danger: what agents of other namespaces work on is held against the peers of these, or another UDP Service is taken for
+/// the agents'.
+#[test]
+fn what_other_agents_and_others_have_is_not_looked_at() {
+    let other = |namespace: &str| {
+        let mut hosted = hosting("fail", "Flux 0.68 and 0.75", "use images of one version");
+        hosted.metadata.namespace = Some(namespace.to_owned());
+        hosted
+    };
+    let failing = |namespace: &str, watched: &[&str]| {
+        let namespaces = watched.iter().map(|&one| one.to_owned()).collect();
+        let found = Found { scope: Ok(Scope { namespaces, converts: true, ..Scope::default() }), ..well() };
+        let found = Found { hosted: Ok(vec![other(namespace)]), ..found }.of_these_agents();
+        !report(&found).ok
+    };
+    assert_eq!([failing("flux", &["flux"]), failing("shop", &["flux"]), failing("shop", &[])], [true, false, true]);
+    let mut found = well();
+    let udp = |labels: Value| {
+        of(
+            json!({"metadata": {"name": "a-lead", "labels": labels}, "spec": {"ports": [{"port": 53, "protocol": "UDP"}]}}),
+        )
+    };
+    let services = found.services.as_mut().unwrap();
+    services.insert(0, udp(json!({})));
+    services.insert(0, udp(json!({"app.kubernetes.io/name": "tributary", "app.kubernetes.io/instance": "another"})));
+    let text = text(&report(&found));
+    assert!(text.contains("✓ Service tributary-federation: ") && !text.contains("a-lead"), "{text}");
 }
 
 /// A burst of the peer, of which one thing was found out.
@@ -335,6 +370,13 @@ fn every_trouble_has_a_line_and_a_hint() {
             found.peers = Ok(vec![of(
                 json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["*"], "podSecurity": "privileged"}}}),
             )]);
+        }),
+        ("bursts that bring nodes which nobody can be asked for", true, |found| {
+            let said = json!({"type": "ScaleUp", "status": "False", "reason": "NotServed",
+                "message": "import.scaleUp.provisioningRequest: this cluster does not serve ProvisioningRequests",
+                "lastTransitionTime": NOW});
+            let status = json!({"connected": true, "conditions": [said]});
+            found.peers.as_mut().unwrap()[0].status = of(status);
         }),
         ("brokers of a peer that cannot join", false, |found| {
             let (message, hint) =

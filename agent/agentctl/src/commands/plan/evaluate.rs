@@ -93,6 +93,7 @@ pub(super) struct Inside {
 
 /// Plans everything that a manifest declares, one after the other: what one takes is not there for the next.
 pub(super) fn plan(manifest: &Manifest, known: &Known) -> Report {
+    let known = &manifest.laid_over(known);
     let mut drafts: Vec<Draft> = manifest.mini_clusters.iter().map(|one| draft(one, known)).collect();
     line_up(manifest, known, &mut drafts);
     let mut claimed = BTreeMap::new();

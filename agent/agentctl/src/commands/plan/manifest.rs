@@ -3,14 +3,17 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaStatus};
 use kube::ResourceExt;
 use serde_json::Value;
 use tributary::api::flux_job::FluxJob;
+use tributary::api::flux_setup::{self, FluxSetup};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::schema::unknown_fields;
 use tributary::api::{crds, v1alpha1};
 use tributary::queue::job;
 
+use super::evaluate::Known;
 use super::report::{INVALID_FLUX_JOB, Problem, UNREADABLE, WRONG_TYPE};
 use crate::error::{Failure, Result};
 
@@ -21,6 +24,12 @@ pub(super) struct Manifest {
     pub(super) mini_clusters: Vec<Declared>,
     /// Objects of other kinds: kind and name.
     pub(super) others: Vec<String>,
+    /// Of these, what decides whether there is room: names of Namespaces,
+    namespaces: Vec<String>,
+    /// FluxSetups,
+    setups: Vec<FluxSetup>,
+    /// and ResourceQuotas.
+    quotas: Vec<ResourceQuota>,
 }
 
 /// A MiniCluster of a manifest, or of one of its FluxJobs.
@@ -107,10 +116,50 @@ impl Manifest {
         }
         if kind != "MiniCluster" || !version.starts_with("flux-framework.org/") {
             self.others.push(format!("{kind} {name}"));
+            // What the API server refuses of these changes nothing.
+            match (kind, version) {
+                ("Namespace", "v1") => self.namespaces.push(name.to_owned()),
+                ("ResourceQuota", "v1") => self.quotas.extend(quota(document)),
+                ("FluxSetup", _) if version.starts_with("tributary.dev/") && name == flux_setup::NAME => {
+                    self.setups.extend(serde_json::from_value::<FluxSetup>(document));
+                }
+                _ => {}
+            }
             return;
         }
         self.mini_clusters.push(mini_cluster(&document, namespace));
     }
+
+    /// What is known once the Namespaces, FluxSetups and ResourceQuotas of the manifest are there: they are applied with it.
+    pub(super) fn laid_over(&self, known: &Known) -> Known {
+        let mut known = known.clone();
+        known.no_namespaces.retain(|namespace| !self.namespaces.contains(namespace));
+        for setup in &self.setups {
+            let namespace = setup.namespace().unwrap_or_else(|| known.namespace.clone());
+            let there = known.setups.get(&namespace).and_then(Option::as_ref);
+            let status = there.and_then(|there| there.status.clone());
+            known.setups.insert(namespace, Some(FluxSetup { status, ..setup.clone() }));
+        }
+        for quota in &self.quotas {
+            let namespace = quota.namespace().unwrap_or_else(|| known.namespace.clone());
+            let there = known.quotas.entry(namespace).or_default();
+            let before = there.iter().position(|there| there.name_any() == quota.name_any());
+            let used =
+                before.map(|at| there.remove(at)).and_then(|before| before.status).and_then(|status| status.used);
+            let hard = quota.spec.as_ref().and_then(|spec| spec.hard.clone());
+            there.push(ResourceQuota { status: Some(ResourceQuotaStatus { hard, used }), ..quota.clone() });
+        }
+        known
+    }
+}
+
+/// A ResourceQuota, whose amounts may be written as numbers.
+fn quota(mut document: Value) -> Option<ResourceQuota> {
+    let hard = document.pointer_mut("/spec/hard").and_then(Value::as_object_mut);
+    for amount in hard.into_iter().flat_map(|hard| hard.values_mut()).filter(|amount| amount.is_number()) {
+        *amount = amount.to_string().into();
+    }
+    serde_json::from_value(document).ok()
 }
 
 /// The schemas of the specs of a kind, by version.

@@ -17,6 +17,8 @@ use super::manifest::{self, Manifest};
 use super::report::{ClusterPlan, MiniClusterPlan, Report, text};
 use super::sides;
 
+mod brought;
+
 fn read(text: &str) -> Manifest {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("manifest.yaml");

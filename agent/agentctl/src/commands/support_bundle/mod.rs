@@ -1,9 +1,11 @@
 //! `agentctl support-bundle`: what somebody who helps has to see, in one file, without secrets.
 //!
-//! Secrets are never asked for; everything else goes through [`redact`].
+//! Secrets are never asked for; everything else goes through [`redact`]. Events and quotas of applications that have nothing
+//! to do with Tributary stay out.
 
 mod redact;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use flate2::Compression;
@@ -24,8 +26,11 @@ use crate::{kubernetes, output};
 /// Most bytes of one agent's log.
 const LOG_BYTES: i64 = 8 * 1024 * 1024;
 
-/// What is asked for in all namespaces, or in the one that was named: group, version, kind, plural, labels.
-const KINDS: [(&str, &str, &str, &str, &str); 12] = [
+/// Group, version, kind, plural, labels.
+type Kind = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+/// What is asked for in all namespaces, or in the one that was named.
+const KINDS: [Kind; 10] = [
     ("flux-framework.org", "v1alpha2", "MiniCluster", "miniclusters", ""),
     ("tributary.dev", "v1alpha1", "Burst", "bursts", ""),
     ("tributary.dev", "v1alpha1", "HostedBurst", "hostedbursts", ""),
@@ -36,12 +41,10 @@ const KINDS: [(&str, &str, &str, &str, &str); 12] = [
     ("", "v1", "Service", "services", "app.kubernetes.io/managed-by=tributary"),
     ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "endpointslice.kubernetes.io/managed-by=tributary"),
     ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", "app.kubernetes.io/managed-by=tributary"),
-    ("", "v1", "ResourceQuota", "resourcequotas", ""),
-    ("", "v1", "Event", "events", ""),
 ];
 
 /// The same of the agent's own namespace.
-const OF_AGENT: [(&str, &str, &str, &str, &str); 6] = [
+const OF_AGENT: [Kind; 6] = [
     ("tributary.dev", "v1alpha1", "ClusterPeer", "clusterpeers", ""),
     ("apps", "v1", "Deployment", "deployments", POD_SELECTOR),
     ("", "v1", "Pod", "pods", POD_SELECTOR),
@@ -49,6 +52,41 @@ const OF_AGENT: [(&str, &str, &str, &str, &str); 6] = [
     ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", ""),
     ("coordination.k8s.io", "v1", "Lease", "leases", ""),
 ];
+
+const NODES: [Kind; 1] = [("", "v1", "Node", "nodes", "")];
+
+/// What bears on all these, and is asked for after them.
+const AROUND: [Kind; 2] = [("", "v1", "ResourceQuota", "resourcequotas", ""), ("", "v1", "Event", "events", "")];
+
+/// Kind, namespace and name of the objects that a bundle has.
+#[derive(Debug, Default)]
+struct Packed(BTreeSet<[String; 3]>);
+
+impl Packed {
+    fn add(&mut self, kind: &str, object: &Value) {
+        self.0.insert(key(kind, &object["metadata"]));
+    }
+
+    /// Whether an object is packed: an event about one that is, a quota beside one, or anything else that is asked for.
+    fn takes(&self, kind: &str, object: &Value) -> bool {
+        match kind {
+            "Event" => {
+                let of = &object["involvedObject"];
+                self.0.contains(&key(of["kind"].as_str().unwrap_or_default(), of))
+            }
+            "ResourceQuota" => {
+                let [_, namespace, _] = key(kind, &object["metadata"]);
+                self.0.iter().any(|[_, other, _]| *other == namespace)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// `of`: where namespace and name are.
+fn key(kind: &str, of: &Value) -> [String; 3] {
+    [kind, of["namespace"].as_str().unwrap_or_default(), of["name"].as_str().unwrap_or_default()].map(str::to_owned)
+}
 
 /// The files of a bundle.
 #[derive(Debug, Default)]
@@ -76,16 +114,20 @@ pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     let report = check::evaluate::report(&check::fetch(target).await?);
     files.add("check.txt", check::report::text(&report));
     files.read("status.json", status(target).await);
-    for (namespace, kinds) in
-        [(target.namespace.as_deref(), &KINDS[..]), (Some(target.agent_namespace.as_str()), &OF_AGENT[..])]
-    {
+    let (all, own) = (target.namespace.as_deref(), Some(target.agent_namespace.as_str()));
+    let asked = [
+        ("objects", all, &KINDS[..]),
+        ("agent", own, &OF_AGENT[..]),
+        ("objects", None, &NODES[..]),
+        ("objects", all, &AROUND[..]),
+    ];
+    let mut packed = Packed::default();
+    for (folder, namespace, kinds) in asked {
         for kind in kinds {
-            let folder = if kinds.len() == OF_AGENT.len() { "agent" } else { "objects" };
             let name = format!("{folder}/{}.json", kind.3);
-            files.read(&name, objects(&client, namespace, kind).await);
+            files.read(&name, objects(&client, namespace, kind, &mut packed).await);
         }
     }
-    files.read("objects/nodes.json", objects(&client, None, &("", "v1", "Node", "nodes", "")).await);
     agents(&client, target, bundle, &mut files).await;
     write(&bundle.out, &files)?;
     let missing: Vec<_> = files.0.iter().filter_map(|(name, _)| name.strip_suffix(".error")).collect();
@@ -101,11 +143,12 @@ async fn status(target: &Target) -> Result<String> {
     pretty(&document)
 }
 
-/// All objects of a kind, without what their users have written into them.
+/// All objects of a kind that are packed, without what their users have written into them.
 async fn objects(
     client: &Client,
     namespace: Option<&str>,
-    &(group, version, kind, plural, labels): &(&str, &str, &str, &str, &str),
+    &(group, version, kind, plural, labels): &Kind,
+    packed: &mut Packed,
 ) -> Result<String> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let api: Api<DynamicObject> = match namespace {
@@ -116,12 +159,16 @@ async fn objects(
     let found = found.map_err(|error| {
         Failure::new(format!("failed to list {plural}")).because(error).hint(format!("may you list {plural}?"))
     })?;
-    let shown = found.items.iter().map(|object| {
+    let mut shown = Vec::new();
+    for object in &found.items {
         let mut value = serde_json::to_value(object).unwrap_or_default();
         value["kind"] = kind.into();
-        redact::object(&value)
-    });
-    pretty(&json!({"kind": format!("{kind}List"), "items": shown.collect::<Vec<_>>()}))
+        if packed.takes(kind, &value) {
+            packed.add(kind, &value);
+            shown.push(redact::object(&value));
+        }
+    }
+    pretty(&json!({"kind": format!("{kind}List"), "items": shown}))
 }
 
 /// Logs and metrics of the agents' pods. Agents write no secrets there.
@@ -197,6 +244,33 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+
+    /// The danger: who helps with one MiniCluster reads of every application of the cluster.
+    #[test]
+    fn events_and_quotas_of_others_are_not_packed() {
+        let object = |namespace: &str, name: &str| json!({"metadata": {"namespace": namespace, "name": name}});
+        let event = |kind: &str, namespace: &str, name: &str| {
+            let of = json!({"kind": kind, "namespace": namespace, "name": name});
+            json!({"metadata": {"namespace": namespace, "name": "an-event"}, "involvedObject": of})
+        };
+        let mut packed = Packed::default();
+        packed.add("MiniCluster", &object("flux", "lake"));
+        packed.add("Pod", &object("tributary-system", "tributary-7d4f"));
+        packed.add("Node", &json!({"metadata": {"name": "node-1"}}));
+        for (event, wanted) in [
+            (event("MiniCluster", "flux", "lake"), true),
+            (event("Pod", "tributary-system", "tributary-7d4f"), true),
+            (json!({"metadata": {"namespace": "default"}, "involvedObject": {"kind": "Node", "name": "node-1"}}), true),
+            (event("Pod", "flux", "shop-0"), false),
+            (event("MiniCluster", "shop", "lake"), false),
+            (json!({"metadata": {"namespace": "flux"}}), false),
+        ] {
+            assert_eq!(packed.takes("Event", &event), wanted, "{event}");
+        }
+        let quotas = ["flux", "shop"].map(|namespace| packed.takes("ResourceQuota", &object(namespace, "team")));
+        assert_eq!(quotas, [true, false]);
+        assert!(packed.takes("Service", &object("shop", "web")));
+    }
 
     #[test]
     fn a_bundle_is_one_folder_that_only_its_maker_reads() {

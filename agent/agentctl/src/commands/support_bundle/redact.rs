@@ -108,7 +108,10 @@ pub(super) fn object(object: &Value) -> Value {
             "metadata" => metadata(value),
             // Nothing in it is for others.
             "data" | "stringData" | "binaryData" => keys_only(value),
-            "spec" if is_report(fields) => value.clone(),
+            // Nodes are what an administrator has made, not a user.
+            "spec" if is(fields, "Node") => value.clone(),
+            "status" if is(fields, "Pod") => pod_status(value),
+            "status" if is(fields, "Burst") => burst_status(value),
             _ => below(key, value),
         };
         (key.clone(), value)
@@ -116,9 +119,33 @@ pub(super) fn object(object: &Value) -> Value {
     Value::Object(fields.iter().map(keep).collect())
 }
 
-/// Nodes are what an administrator has made, not a user.
-fn is_report(fields: &Map<String, Value>) -> bool {
-    fields.get("kind").and_then(Value::as_str) == Some("Node")
+fn is(fields: &Map<String, Value>, kind: &str) -> bool {
+    fields.get("kind").and_then(Value::as_str) == Some(kind)
+}
+
+/// Without what containers wrote at their end (`terminationMessagePath`), and commands that their nodes quote.
+fn pod_status(status: &Value) -> Value {
+    let mut status = status.clone();
+    for of in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        let containers = status.get_mut(of).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            for state in ["/state/terminated", "/state/waiting", "/lastState/terminated", "/lastState/waiting"] {
+                if let Some(message) = container.pointer_mut(&format!("{state}/message")) {
+                    *message = LEFT_OUT.into();
+                }
+            }
+        }
+    }
+    status
+}
+
+/// Without the user's part of the spec that it repeats.
+fn burst_status(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(frozen) = status.get_mut("frozen") {
+        *frozen = below("spec", frozen);
+    }
+    status
 }
 
 fn metadata(value: &Value) -> Value {
@@ -193,10 +220,16 @@ mod tests {
             "volumes": {"data": {"capacity": "5Gi", "attributes": {"key": SECRET}, "annotations": {"address": SECRET}},
                 "used": {"attributes": {"key": SECRET}}, "status": {"path": SECRET}},
         });
+        let told = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": SECRET},
+            "waiting": {"reason": "CreateContainerError", "message": SECRET}});
+        let containers = json!([{"name": "app", "restartCount": 1, "state": told, "lastState": told}]);
+        let status = json!({"phase": "Running", "containerStatuses": containers, "initContainerStatuses": containers,
+            "ephemeralContainerStatuses": containers});
         vec![
-            json!({"kind": "Pod", "metadata": metadata, "spec": pod, "status": {"phase": "Running"}}),
+            json!({"kind": "Pod", "metadata": metadata, "spec": pod, "status": status}),
             json!({"kind": "MiniCluster", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}}),
-            json!({"kind": "Burst", "metadata": metadata, "spec": {"slot": "gpu", "template": spec}}),
+            json!({"kind": "Burst", "metadata": metadata, "spec": {"slot": "gpu", "template": spec},
+                "status": {"phase": "Ready", "frozen": {"slot": "gpu", "template": spec}}}),
             json!({"kind": "Job", "metadata": metadata, "spec": {"parallelism": 4, "template": {"metadata": metadata, "spec": pod}}}),
             json!({"kind": "ConfigMap", "metadata": metadata, "data": {"script": SECRET}}),
             json!({"kind": "Secret", "metadata": metadata, "data": {"key": SECRET}, "stringData": {"key": SECRET}}),

@@ -136,10 +136,18 @@ fn wanted(view: &View<'_>) -> Verdict {
         );
         return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
+    if view.status.held == Some(BurstHold::Leaving) {
+        let hint = "brokers get the drain time to end; if it takes longer, `agentctl status` there says what is left";
+        return Verdict::unmet("Leaving", view.status.message.clone(), hint);
+    }
     if let Some(said) = find(&view.status.conditions, condition::DEMAND).filter(|said| said.status == "Unknown") {
-        let hint = "a program beside the lead broker tells the agent of the queue, at port 8052 of the lead's pod: it starts \
-                    with the instance (`agentctl restart`), needs a Python that knows Flux, and the agent must reach it; \
-                    until the queue is heard of, the burst stays as it is";
+        let hint = format!(
+            "a program beside the lead broker tells the agent of the queue, at port 8052 of the lead's pod: it starts with the \
+             instance (`agentctl restart minicluster/{} --namespace {}`), needs a Python that knows Flux, and the agent must \
+             reach it; until the queue is heard of, the burst stays as it is",
+            burst.spec.root,
+            view.namespace()
+        );
         return Verdict::unmet(said.reason.clone(), said.message.clone(), hint);
     }
     if view.status.held == Some(BurstHold::NoDemand) {

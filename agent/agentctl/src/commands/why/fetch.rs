@@ -20,7 +20,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 
 use super::find::{self, Kind, Match, list};
-use super::{Found, flux_job, kueue};
+use super::{Found, cluster_peer, flux_job, kueue};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
 use crate::error::{Failure, Result};
@@ -35,10 +35,10 @@ pub(super) enum Looked {
     MiniCluster(Box<Found>),
     /// A burst of one of this cluster's MiniClusters: name of its slot.
     Burst(Box<Found>, String),
-    /// A FluxJob, whether its namespace has a queue, and its MiniCluster or Burst once it has one.
-    FluxJob(Box<FluxJob>, bool, Option<Box<Looked>>),
+    /// A FluxJob, and its MiniCluster or Burst once it has one.
+    FluxJob(Box<flux_job::Found>, Option<Box<Looked>>),
     /// A ClusterPeer.
-    Peer(Box<ClusterPeer>),
+    Peer(Box<cluster_peer::Found>),
     /// A FluxSetup.
     Setup(Box<FluxSetup>),
 }
@@ -47,23 +47,31 @@ pub(super) enum Looked {
 pub(super) async fn fetch(target: &Target, text: &str) -> Result<Looked> {
     let client = kubernetes::client(target).await?;
     let found = find::find(target, &client, text).await?;
-    look_at(target, &client, &found).await
+    let gone = || Failure::new(format!("{} was deleted a moment ago", found.name)).hint("look again");
+    look_at(target, &client, &found).await?.ok_or_else(gone)
 }
 
-/// Reads what is known of an object.
-async fn look_at(target: &Target, client: &Client, Match { kind, namespace, name, .. }: &Match) -> Result<Looked> {
-    let gone = || Failure::new(format!("{name} was deleted a moment ago")).hint("look again");
+/// Reads what is known of an object; `None`: it is not there.
+async fn look_at(
+    target: &Target,
+    client: &Client,
+    Match { kind, namespace, name, .. }: &Match,
+) -> Result<Option<Looked>> {
     let mut found = Found::default();
     let mut burst = None;
     match kind {
         Kind::FluxJob => return look_at_job(target, client, namespace, name).await,
         Kind::ClusterPeer => {
-            let peer = get(client, namespace, name, "ClusterPeer").await?.ok_or_else(gone)?;
-            return Ok(Looked::Peer(Box::new(peer)));
+            let Some(peer) = get(client, namespace, name, "ClusterPeer").await? else { return Ok(None) };
+            let mut unseen = Vec::new();
+            // Agents have their peers where they have their Lease.
+            let agent = connect::leader(client, namespace, SystemClock::start().wall()).await;
+            let agent = seen(&mut unseen, "the agents' Lease", agent);
+            return Ok(Some(Looked::Peer(Box::new(cluster_peer::Found { peer, agent, unseen }))));
         }
         Kind::FluxSetup => {
-            let setup = get(client, namespace, name, "FluxSetup").await?.ok_or_else(gone)?;
-            return Ok(Looked::Setup(Box::new(setup)));
+            let setup = get(client, namespace, name, "FluxSetup").await?;
+            return Ok(setup.map(|setup| Looked::Setup(Box::new(setup))));
         }
         Kind::MiniCluster | Kind::HostedBurst => {
             found.mini_cluster = get(client, namespace, name, "MiniCluster").await?;
@@ -76,18 +84,18 @@ async fn look_at(target: &Target, client: &Client, Match { kind, namespace, name
                 });
             }
             if found.mini_cluster.is_none() && found.hosted.is_none() {
-                return Err(gone());
+                return Ok(None);
             }
         }
         Kind::Burst => {
-            let object: Burst = get(client, namespace, name, "Burst").await?.ok_or_else(gone)?;
+            let Some(object) = get::<Burst>(client, namespace, name, "Burst").await? else { return Ok(None) };
             found.mini_cluster = get(client, namespace, &object.spec.root, "MiniCluster").await?;
             found.bursts = vec![object.clone()];
             burst = Some(object);
         }
     }
     fill(target, client, namespace, &mut found).await;
-    Ok(match burst {
+    Ok(Some(match burst {
         Some(burst) => {
             let name = burst.name_any();
             if found.bursts.iter().all(|known| known.name_any() != name) {
@@ -96,29 +104,38 @@ async fn look_at(target: &Target, client: &Client, Match { kind, namespace, name
             Looked::Burst(Box::new(found), name)
         }
         None => Looked::MiniCluster(Box::new(found)),
-    })
+    }))
 }
 
 /// A FluxJob, and what it became.
-async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Looked> {
-    let job: FluxJob = get(client, namespace, name, "FluxJob").await?.ok_or_else(|| {
-        Failure::new(format!("FluxJob {namespace}/{name} was deleted a moment ago")).hint("look again")
-    })?;
+async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Option<Looked>> {
+    let Some(job) = get::<FluxJob>(client, namespace, name, "FluxJob").await? else { return Ok(None) };
     let setups = list::<FluxSetup>(client, Some(namespace), &ListParams::default(), "FluxSetups").await;
     // Who may not read them is not told that there are none.
     let queue = setups.map_or(true, |setups| !setups.is_empty());
-    let status = job.status.clone().unwrap_or_default();
+    let mut found = flux_job::Found { job, queue, events: Vec::new(), unseen: Vec::new() };
+    if !flux_job::goes_on(&found.job) {
+        return Ok(Some(Looked::FluxJob(Box::new(found), None)));
+    }
+    let status = found.job.status.clone().unwrap_or_default();
     let became = match (&status.sent, &status.mini_cluster) {
-        (Some(_), _) => Some(Match::new(Kind::Burst, namespace, names::sent_burst(name))),
-        (None, Some(made)) => Some(Match::new(Kind::MiniCluster, namespace, made)),
+        (Some(_), _) => Some(("its Burst", Match::new(Kind::Burst, namespace, names::sent_burst(name)))),
+        (None, Some(made)) => Some(("its MiniCluster", Match::new(Kind::MiniCluster, namespace, made))),
         (None, None) => None,
     };
-    // What is gone, or may not be read, leaves what the FluxJob says itself.
-    let became = match became.filter(|_| flux_job::goes_on(&flux_job::explain(&job, queue, None))) {
-        Some(became) => Box::pin(look_at(target, client, &became)).await.ok().map(Box::new),
+    let became = match became {
+        Some((what, became)) => {
+            let read = Box::pin(look_at(target, client, &became)).await;
+            seen(&mut found.unseen, what, read).flatten().map(Box::new)
+        }
         None => None,
     };
-    Ok(Looked::FluxJob(Box::new(job), queue, became))
+    if became.is_none() {
+        let about = ListParams::default().fields(&format!("type=Warning,involvedObject.name={name}"));
+        let events = list::<Event>(client, Some(namespace), &about, "Events").await;
+        found.events = seen(&mut found.unseen, "the events", events).unwrap_or_default();
+    }
+    Ok(Some(Looked::FluxJob(Box::new(found), became)))
 }
 
 /// Everything that is known of the MiniCluster.

@@ -1,38 +1,85 @@
 //! The way of a FluxJob from its spec to what it becomes: its MiniCluster, or its Burst. Pure.
 
+use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
 use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary::api::labels::condition::{ADMITTED, VALID};
 use tributary::cluster::conditions;
 
-use crate::explain::{Condition, Explanation, Verdict, walk};
+use super::pods;
+use crate::explain::{Condition, Explanation, Unmet, Verdict, walk};
 use crate::hints::{self, Object};
+use crate::output::foreign;
+
+/// What an answer is found in, besides what it became.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub job: FluxJob,
+    /// Its namespace has a FluxSetup.
+    pub queue: bool,
+    /// Warnings about it, read where nothing became of it.
+    pub events: Vec<Event>,
+    /// What could not be read, and why.
+    pub unseen: Vec<String>,
+}
 
 /// What it takes until it starts, in the order in which it comes about.
 const CONDITIONS: [Condition<FluxJob>; 4] =
     [("Observed", observed), ("Valid", valid), ("Ended", ended), ("Admitted", admitted)];
 
 /// The first condition that is not met: its own, else that of what it became.
-/// `queue`: its namespace has a FluxSetup.
-pub(crate) fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Explanation {
+pub(crate) fn explain(found: &Found, became: Option<Explanation>) -> Explanation {
+    let Found { job, queue, unseen, .. } = found;
     let object = format!("FluxJob {}/{}", job.namespace().unwrap_or_default(), job.name_any());
-    let mut explanation = walk(object, job, &CONDITIONS);
+    let mut explanation = Explanation { unseen: unseen.clone(), ..walk(object, job, &CONDITIONS) };
     if let Some(unmet) = explanation.unmet.as_mut().filter(|unmet| unmet.condition == "Admitted" && !queue) {
         unmet.hint = hints::no_queue(&job.namespace().unwrap_or_default());
     }
-    if let Some(became) = became.filter(|_| goes_on(&explanation)) {
-        explanation.ready = became.ready;
-        explanation.steps.extend(became.steps);
-        explanation.unmet = became.unmet;
-        explanation.more = became.more;
-        explanation.unseen = became.unseen;
+    if !is_admitted(&explanation) {
+        return explanation;
+    }
+    match became {
+        Some(became) => {
+            explanation.ready = became.ready;
+            explanation.steps.extend(became.steps);
+            explanation.unmet = became.unmet;
+            explanation.more = became.more;
+            explanation.warnings = became.warnings;
+            explanation.unseen.extend(became.unseen);
+        }
+        None => {
+            explanation.unmet = not_made(found);
+            explanation.ready = explanation.unmet.is_none();
+        }
     }
     explanation
 }
 
 /// Whether what it became says more.
-pub(crate) fn goes_on(explanation: &Explanation) -> bool {
+pub(crate) fn goes_on(job: &FluxJob) -> bool {
+    is_admitted(&walk(String::new(), job, &CONDITIONS))
+}
+
+fn is_admitted(explanation: &Explanation) -> bool {
     explanation.unmet.is_none() && explanation.steps.iter().all(|step| step.condition != "Ended")
+}
+
+/// Why nothing became of one that may start. The agent keeps it admitted, and tells the cause in its message, or in an event.
+fn not_made(found: &Found) -> Option<Unmet> {
+    let job = &found.job;
+    let status = status(job);
+    if matches!(status.phase, JobPhase::Running | JobPhase::Finished) {
+        return None;
+    }
+    let warning = pods::last_event(&found.events, job, &["CannotCreate"]);
+    let reason = if warning.is_some() { "CannotCreate" } else { "NotMade" };
+    let message = if status.message.is_empty() { "nothing is made of it yet".to_owned() } else { status.message };
+    let cause = match warning.filter(|warning| !foreign(&message).contains(warning)) {
+        Some(warning) => format!("{message}; {warning}"),
+        None => message,
+    };
+    let hint = if cause.contains("exceeded quota") { hint(job, "QuotaExceeded") } else { hint(job, reason) };
+    Some(Unmet { condition: "Made".to_owned(), reason: reason.to_owned(), cause, hint })
 }
 
 fn status(job: &FluxJob) -> FluxJobStatus {
@@ -110,6 +157,10 @@ mod tests {
         .unwrap()
     }
 
+    fn explain(job: &FluxJob, queue: bool, became: Option<Explanation>) -> Explanation {
+        super::explain(&Found { job: job.clone(), queue, events: Vec::new(), unseen: Vec::new() }, became)
+    }
+
     fn said(type_: &str, status: &str, reason: &str) -> Value {
         json!({"type": type_, "status": status, "reason": reason, "message": format!("{reason} says it"),
             "lastTransitionTime": "2026-01-01T00:00:00Z"})
@@ -123,6 +174,7 @@ mod tests {
             steps: vec![Step { condition: "JobMade".into(), met: Some(true), detail: "its Job is there".into() }],
             unmet: None,
             more: Vec::new(),
+            warnings: Vec::new(),
             unseen: Vec::new(),
         };
         for (status, reason) in [
@@ -142,6 +194,37 @@ mod tests {
         assert!(!explain(&running, true, Some(became.clone())).ready);
         let ended = job(json!({"phase": "Finished", "result": "Succeeded", "message": "exit code 0"}));
         assert!(explain(&ended, true, Some(became)).ready, "what is left of it does not matter");
+    }
+
+    /// The danger: "is ready", and a quota or a right keeps the agent from making anything of it.
+    #[test]
+    fn what_may_start_and_became_nothing_is_not_ready() {
+        let at = |phase: &str, message: &str| {
+            let status =
+                json!({"phase": phase, "message": message, "conditions": [said("Admitted", "True", "RoomFound")]});
+            Found { job: job(status), queue: true, events: Vec::new(), unseen: vec!["its MiniCluster".into()] }
+        };
+        let quota = "its MiniCluster waits for room in a ResourceQuota: forbidden: exceeded quota: team";
+        let unmet = |found: &Found| super::explain(found, None).unmet.unwrap();
+        let refused = at("Ready", quota);
+        assert_eq!(super::explain(&refused, None).unseen, ["its MiniCluster"]);
+        let Unmet { condition, reason, cause, hint } = unmet(&refused);
+        assert_eq!((condition.as_str(), reason.as_str(), cause.as_str()), ("Made", "NotMade", quota));
+        assert!(hint.starts_with("raise the ResourceQuota"), "{hint}");
+        let mut told = at("Ready", "its MiniCluster is being made");
+        told.events = vec![
+            serde_json::from_value(json!({
+                "metadata": {}, "involvedObject": {"kind": "FluxJob", "name": "lammps"}, "reason": "CannotCreate",
+                "message": "no answer within 10 s",
+            }))
+            .unwrap(),
+        ];
+        let Unmet { reason, cause, hint, .. } = unmet(&told);
+        assert_eq!(reason, "CannotCreate");
+        assert_eq!(cause, "its MiniCluster is being made; no answer within 10 s");
+        crate::paste::check::pastes(&hint);
+        let ready = |phase: &str| super::explain(&at(phase, "its instance is up"), None).ready;
+        assert_eq!([ready("Running"), ready("Ready")], [true, false]);
     }
 
     /// The danger: "a smaller size lets it start sooner", and there is no queue at all.

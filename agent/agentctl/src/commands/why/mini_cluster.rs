@@ -3,7 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition as Said;
 use kube::ResourceExt;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
-use tributary::api::labels::condition::{ADMITTED, BURSTS_READY, FINISHED, READY, RESTART_REQUIRED, VALID};
+use tributary::api::labels::condition::{
+    ADMITTED, BURSTS_READY, CERTIFICATE_EXPOSED, FINISHED, GROWN, READY, RESTART_REQUIRED, SERVICES_READY,
+    SPEC_SUPPORTED, VALID,
+};
 use tributary::api::labels::{KUEUE_QUEUE, reason};
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::names;
@@ -41,6 +44,12 @@ const CONDITIONS: [Condition<Found>; 18] = [
 /// Name of the condition that an instance is what the spec asks for.
 pub(crate) const UP_TO_DATE: &str = "UpToDate";
 
+/// Reason of `RestartRequired` where the next instance cannot be made.
+const CANNOT_RESTART: &str = "CannotRestart";
+
+/// Reason of the event about a definition that hides fields of the agent's.
+const OUTDATED: &str = "CRDOutdated";
+
 /// The first of [`CONDITIONS`] that is not met, and what keeps each of its bursts: they do not wait for each other.
 pub(crate) fn explain(found: &Found) -> Explanation {
     let (namespace, name) = match (&found.mini_cluster, &found.hosted) {
@@ -54,12 +63,28 @@ pub(crate) fn explain(found: &Found) -> Explanation {
         own.ready = false;
         if own.unmet.is_none() { own.unmet = Some(unmet) } else { own.more.push(unmet) }
     }
-    match &found.mini_cluster {
-        Some(root) if root.spec.left_to().is_none() && !plan::is_over(root) && status(found).incarnation.is_some() => {
-            with_parts(own, found, root)
-        }
-        _ => own,
-    }
+    let Some(root) = found.mini_cluster.as_ref().filter(|root| root.spec.left_to().is_none() && !plan::is_over(root))
+    else {
+        return own;
+    };
+    own.warnings = WARNINGS.iter().filter_map(|(type_, good)| standing(found, type_, good)).collect();
+    if status(found).incarnation.is_some() { with_parts(own, found, root) } else { own }
+}
+
+/// Conditions that keep nothing from running, and what each is as it should be.
+const WARNINGS: [(&str, &str); 3] = [(SPEC_SUPPORTED, "True"), (GROWN, "True"), (CERTIFICATE_EXPOSED, "False")];
+
+/// What is said by a condition that is not as it should be.
+fn standing(found: &Found, type_: &str, good: &str) -> Option<Unmet> {
+    let Said { type_, reason, message, .. } = said(found, type_).filter(|said| said.status != good)?;
+    let (namespace, name) = key(found);
+    let hint = hints::standing(&type_, Object { namespace: &namespace, name: &name });
+    // What can be done comes after it.
+    let cause = match type_.as_str() {
+        CERTIFICATE_EXPOSED => message.split("; ").next().unwrap_or_default().to_owned(),
+        _ => message,
+    };
+    Some(Unmet { condition: type_, reason, cause, hint })
 }
 
 /// Its own trouble first, then bursts that fail, then what only a restart brings, then bursts that are on their way.
@@ -84,7 +109,8 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
         explanation.steps.push(Step { condition: BURSTS_READY.to_owned(), met: (!simulated).then_some(true), detail });
     }
     let own = explanation.unmet.take();
-    let mut all = own.into_iter().chain(failing).chain(up_to_date(found, root)).chain(coming);
+    let services = standing(found, SERVICES_READY, "True");
+    let mut all = own.into_iter().chain(services).chain(failing).chain(up_to_date(found, root)).chain(coming);
     explanation.unmet = all.next();
     explanation.more = all.collect();
     explanation.ready = explanation.unmet.is_none();
@@ -110,8 +136,17 @@ const ON_THE_WAY: [&str; 12] = [
 /// What the spec asks for and the running instance cannot follow.
 fn up_to_date(found: &Found, root: &MiniCluster) -> Option<Unmet> {
     let said = said(found, RESTART_REQUIRED).filter(|said| said.status == "True")?;
+    let condition = UP_TO_DATE.to_owned();
+    if said.reason == CANNOT_RESTART {
+        return Some(Unmet {
+            condition,
+            reason: said.reason,
+            cause: said.message,
+            hint: hints::CANNOT_RESTART.to_owned(),
+        });
+    }
     Some(Unmet {
-        condition: UP_TO_DATE.to_owned(),
+        condition,
         reason: RESTART_REQUIRED.to_owned(),
         cause: said.message.split("; to start it anew").next().unwrap_or_default().to_owned(),
         hint: hints::restart(Object { namespace: &root.namespace().unwrap_or_default(), name: &root.name_any() }),
@@ -145,25 +180,7 @@ fn leased(found: &Found) -> Verdict {
     let status = hosted.status.clone().unwrap_or_default();
     if let Some(reason) = status.draining_reason {
         let cause = format!("it leaves this cluster ({reason}): {}", status.message);
-        let hint = match reason.as_str() {
-            "Released" => format!("its root gave it up; why, is said there: {}", of_root(hosted)),
-            "LeaseExpired" => format!("contact with {peer} was lost for too long; why, is said by `agentctl peers`"),
-            "ScaleUpTimedOut" => {
-                "why no nodes came is said by the autoscaler: its events and its log. scaleUp.wait in import of the ClusterPeer \
-                 says how long they may take"
-                    .to_owned()
-            }
-            "ScaleUpFailed" => {
-                "why there are no nodes is said by the autoscaler: its events and its log. scaleUp.provisioningRequest in import of \
-                 the ClusterPeer says how it is asked"
-                    .to_owned()
-            }
-            "QueueTimedOut" => "why Kueue did not start it is said by its ClusterQueue and its events; queueWait in import of the \
-                                ClusterPeer says how long it may wait"
-                .to_owned(),
-            "PodsNotScheduled" => "why its pods were not made, or found no node, is said by the events of this namespace".to_owned(),
-            _ => "the root decides whether it comes back".to_owned(),
-        };
+        let hint = hints::leaving(&reason, peer, &of_root(hosted));
         return Verdict::unmet(reason, cause, hint);
     }
     match status.suspect_since {
@@ -188,8 +205,8 @@ fn without_import(hosted: &HostedBurst) -> Option<Unmet> {
         reason: said.reason.clone(),
         cause: said.message.split("; to end it").next().unwrap_or_default().to_owned(),
         hint: format!(
-            "to let it stay: `agentctl peer add {peer} --import {namespace}`; to end it: `kubectl delete hostedburst {name} \
-             --namespace {}`",
+            "to let it stay: `agentctl peer add {peer} --import {namespace}`, which adds the namespace; to end it: \
+             `kubectl delete hostedburst {name} --namespace {}`",
             hosted.namespace().unwrap_or_default()
         ),
     })
@@ -286,9 +303,14 @@ fn observed(found: &Found) -> Verdict {
     let warning = pods::last_event(&found.events, object, &[]);
     // An agent that could not write the status has left other traces.
     let looked = seen.is_some() || !status.conditions.is_empty() || found.job.is_some() || warning.is_some();
-    if let Some(warning) = warning.filter(|_| seen.is_none()) {
+    let outdated = pods::last_event(&found.events, object, &[OUTDATED]).filter(|told| warning.as_ref() == Some(told));
+    if let Some(warning) = warning.filter(|_| seen.is_none() || outdated.is_some()) {
         let cause = format!("an agent has seen it, and could not do more: {warning}");
-        return Verdict::unmet("NotObserved", cause, "the agent tries again by itself; its log says more");
+        let hint = match outdated {
+            Some(_) => hints::DEFINITIONS,
+            None => "the agent tries again by itself; its log says more",
+        };
+        return Verdict::unmet("NotObserved", cause, hint);
     }
     let what = if looked { "the agent has not seen the last change" } else { "no agent has seen it" };
     match &found.agent {

@@ -84,15 +84,15 @@ fn explained(looked: &fetch::Looked) -> Explanation {
     match looked {
         fetch::Looked::MiniCluster(found) => mini_cluster::explain(found),
         fetch::Looked::Burst(found, name) => burst::explain(found, name),
-        fetch::Looked::FluxJob(job, queue, became) => flux_job::explain(job, *queue, became.as_deref().map(explained)),
-        fetch::Looked::Peer(peer) => cluster_peer::explain(peer),
+        fetch::Looked::FluxJob(found, became) => flux_job::explain(found, became.as_deref().map(explained)),
+        fetch::Looked::Peer(found) => cluster_peer::explain(found),
         fetch::Looked::Setup(setup) => flux_setup::explain(setup),
     }
 }
 
 /// The answer for people.
 pub(crate) fn text(explanation: &Explanation) -> String {
-    let Explanation { object, ready, steps, unmet, more, unseen, .. } = explanation;
+    let Explanation { object, ready, steps, unmet, more, warnings, unseen } = explanation;
     let stands = match unmet {
         _ if *ready => "is ready",
         Some(unmet) if unmet.condition == mini_cluster::UP_TO_DATE => "runs, and is not what its spec asks for",
@@ -103,14 +103,15 @@ pub(crate) fn text(explanation: &Explanation) -> String {
         let mark = if step.met == Some(true) { output::Mark::Good } else { output::Mark::Unknown };
         text += &format!("{} {}: {}\n", mark.text(), step.condition, step.detail);
     }
-    let failing: Vec<_> = unmet.iter().chain(more).collect();
-    for unmet in &failing {
-        text += &format!("{} {}: {}\n", output::Mark::Bad.text(), unmet.condition, unmet.cause);
-        if failing.len() > 1 {
+    let failing = unmet.iter().chain(more).map(|unmet| (output::Mark::Bad, unmet));
+    let all: Vec<_> = failing.chain(warnings.iter().map(|warning| (output::Mark::Warning, warning))).collect();
+    for (mark, unmet) in &all {
+        text += &format!("{} {}: {}\n", mark.text(), unmet.condition, unmet.cause);
+        if all.len() > 1 {
             text += &format!("  hint: {}\n", unmet.hint);
         }
     }
-    if let [unmet] = failing.as_slice() {
+    if let [(_, unmet)] = all.as_slice() {
         text += &format!("\nhint: {}\n", unmet.hint);
     }
     for what in unseen {

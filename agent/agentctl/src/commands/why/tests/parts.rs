@@ -51,6 +51,53 @@ fn every_part_that_fails_is_named_worst_first() {
     );
 }
 
+/// The danger: "is ready", and a Service is another's, a removed peer has the certificate, or fields have no effect.
+#[test]
+fn what_keeps_nothing_from_running_is_said_as_well() {
+    let exposed = "no peer any more, but still in possession of the certificate of this instance, with which its brokers can \
+                   join: west; start the instance anew with `agentctl rekey lake --namespace flux`";
+    let ready = said("Ready", "True", "Running", "2 of 2 brokers of this cluster have joined");
+    let with = |more: &[Value]| {
+        let conditions: Vec<Value> = [ready.clone()].into_iter().chain(more.iter().cloned()).collect();
+        let pods = with_pods(vec![running(0, "True"), running(1, "True")]);
+        mini_cluster::explain(&Found { mini_cluster: Some(root(conditions.into(), json!({}))), ..pods })
+    };
+    let warned = with(&[
+        said(
+            "SpecSupported",
+            "False",
+            "FieldsWithoutEffect",
+            "accepted, but without effect: spec.flux.bursting.leadBroker",
+        ),
+        said("Grown", "False", "Queued", "it stays at 2 of 3 brokers: 3 are needed, 0 are free"),
+        said("CertificateExposed", "True", "PeerRemoved", exposed),
+    ]);
+    assert!(warned.ready, "{warned:?}");
+    let taken = said("ServicesReady", "False", "NameTaken", "Service lake belongs to Deployment lake");
+    let held = said("RestartRequired", "True", "CannotRestart", "this instance stays: Secret own is not there");
+    let failing = with(&[taken, held]);
+    let reasons: Vec<_> = failing.unmet.iter().chain(&failing.more).map(|unmet| unmet.reason.as_str()).collect();
+    assert_eq!(reasons, ["NameTaken", "CannotRestart"]);
+    assert!(!failing.more[0].hint.contains("agentctl restart"), "{failing:?}");
+    let fine = with(&[
+        said("SpecSupported", "True", "AllFieldsWork", ""),
+        said("CertificateExposed", "False", "NewCertificate", "only peers have it"),
+        said("RestartRequired", "False", "UpToDate", ""),
+    ]);
+    assert!(fine.ready && fine.warnings.is_empty(), "{fine:?}");
+    insta::assert_snapshot!([shown("warnings", &warned), shown("failing parts", &failing)].join("\n\n"));
+}
+
+/// The danger: a command without the name of what it is to start anew.
+#[test]
+fn a_queue_that_is_not_heard_of_starts_with_the_next_instance() {
+    let silent = said("Demand", "Unknown", "NotHeard", "nothing is heard of the queue");
+    let unmet = burst::explain(&bursting(json!({}), json!({"conditions": [silent]})), "lake-burst-0").unmet.unwrap();
+    assert_eq!(unmet.reason, "NotHeard");
+    assert!(unmet.hint.contains("`agentctl restart minicluster/lake --namespace flux`"), "{}", unmet.hint);
+    crate::paste::check::pastes(&unmet.hint);
+}
+
 /// The danger: "no agent has seen it", and one has told why it cannot go on.
 #[test]
 fn what_an_agent_has_left_traces_of_was_seen() {
@@ -62,9 +109,10 @@ fn what_an_agent_has_left_traces_of_was_seen() {
     let cause = |found: Found| mini_cluster::explain(&found).unmet.unwrap().cause;
     let leader = Some(Ok("tributary-7d4f".to_owned()));
     assert!(cause(Found { agent: leader.clone(), ..unseen() }).starts_with("no agent has seen it yet"));
-    let outdated = event("MiniCluster", "lake", "DefinitionOutdated", "the CRD lacks fields");
-    let seen = cause(with_events(Found { agent: leader.clone(), ..unseen() }, vec![outdated]));
-    assert_eq!(seen, "an agent has seen it, and could not do more: the CRD lacks fields");
+    let outdated = event("MiniCluster", "lake", "CRDOutdated", "the CRD lacks fields");
+    let outdated = with_events(Found { agent: leader.clone(), ..unseen() }, vec![outdated]);
+    assert_eq!(mini_cluster::explain(&outdated).unmet.unwrap().hint, crate::hints::DEFINITIONS);
+    assert_eq!(cause(outdated), "an agent has seen it, and could not do more: the CRD lacks fields");
     let mut before = event("MiniCluster", "lake", "CommandFailed", "exit code 3");
     before.involved_object.uid = Some("of an earlier one".to_owned());
     let unheard = cause(with_events(Found { agent: leader.clone(), ..unseen() }, vec![before]));
