@@ -143,7 +143,7 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
     /// The part of `spec` that does not change while this incarnation runs, as the agent made it. This part is what counts:
-    /// people who may retry a burst may patch its `spec` too, but only agents write its status. The agent undoes such a patch.
+    /// people who may retry a burst may patch its `spec` too, but only agents write its status.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), with = "serde_json::Map<String, serde_json::Value>")]
     pub frozen: Option<Box<BurstSpec>>,

@@ -541,7 +541,10 @@ impl Incoming for SyncStore {
     fn keeps(&self, peer: &PeerName, key: &StateKey) -> bool {
         match key {
             StateKey::Desired(uid) => self.inner.claims.is(&(peer.clone(), uid.clone()), |_| true),
-            StateKey::Observed(uid) => self.inner.answers.is(&(peer.clone(), uid.clone()), |_| true),
+            // That nothing is left there stays known as long as its Burst is there, and takes no room of the peer's.
+            StateKey::Observed(uid) => {
+                self.inner.answers.is(&(peer.clone(), uid.clone()), |answer| *answer != Answer::Nothing)
+            }
         }
     }
 
@@ -804,6 +807,9 @@ mod tests {
         let said = ObservedBurst { uid: uid(), ..ObservedBurst::default() };
         exchange.put(&west(), Epoch(52), answer.clone(), State::Observed(Box::new(said)));
         assert!(exchange.keeps(&west(), &answer));
+        exchange.put(&west(), Epoch(52), answer.clone(), State::Tombstone);
+        exchange.retain_answers(|_| true);
+        assert!(!exchange.keeps(&west(), &answer), "bursts that have ended leave room for those to come");
         exchange.retain_answers(|_| false);
         assert!(!exchange.keeps(&west(), &answer));
     }

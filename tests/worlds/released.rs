@@ -103,8 +103,9 @@ fn statuses(world: &World) -> Vec<String> {
         let names = server.list::<K>().into_iter().map(|object| object.meta().name.clone().unwrap_or_default());
         let status = |name: String| {
             let mut status = server.stored::<K>(USERS, &name).unwrap()["status"].take();
-            for of_clock in ["spent", "burstsSpent", "used"] {
-                status.as_object_mut().unwrap().remove(of_clock);
+            // What an agent of before did not record, too.
+            for part in ["spent", "burstsSpent", "used", "frozen"] {
+                status.as_object_mut().unwrap().remove(part);
             }
             format!("{} {name}: {status:#}", K::kind(&()))
         };

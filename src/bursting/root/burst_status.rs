@@ -449,14 +449,14 @@ impl<'a> Draft<'a> {
         before.filter_map(awaited).next()
     }
 
-    /// From now on it costs what the peer costs at this moment.
-    /// What it costs there.
+    /// What it costs there at this moment.
     fn price(&self, peer: &PeerName) -> Price {
         let BurstView { burst, peers, claimed, .. } = self.view;
         let grows = place::grows(peer, &offer::wish(burst), peers, &claimed.claimed());
         peers.get(peer).map(|there| there.price(grows)).unwrap_or_default()
     }
 
+    /// From now on it costs what the peer costs at this moment.
     fn place_on(&mut self, peer: PeerName) {
         self.status.price = self.price(&peer);
         (self.status.used, self.status.peer_count) = (Spent::default(), None);

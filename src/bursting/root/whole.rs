@@ -36,6 +36,9 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
     if let Some(field) = left_behind(wanted, &template, times.drain.into()) {
         return Err(format!("{field} does not travel to a peer"));
     }
+    let template = template.to_json();
+    // What a peer refuses anyway might not fit the Burst either, and then nobody could say so.
+    BurstTemplate::parse(&template).map_err(|error| error.to_string())?;
     let own = map.root();
     let spec = BurstSpec {
         root: name.to_owned(),
@@ -52,7 +55,7 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
         rank_map_digest: map.digest().to_string(),
         credential_digest: Leave::of(uid).digest(),
         whole: true,
-        template: template.to_json(),
+        template,
         lease: times.lease.into(),
         drain: times.drain.into(),
         ..BurstSpec::default()
@@ -194,6 +197,8 @@ mod tests {
         ] {
             assert_eq!(sent(more).unwrap_err(), format!("{field} does not travel to a peer"));
         }
+        let large = json!({"containers": [{"image": "lammps:1", "command": "x".repeat(300 << 10), "cores": 2}]});
+        assert!(sent(large).unwrap_err().starts_with("the template has 30"));
         let gpus = json!({"pod": {"annotations": {(labels::GPU_RESOURCE): "example.com/wafer"}}});
         assert!(sent(gpus).is_ok(), "how they are counted here");
         // What all bursts of this cluster have is no other.

@@ -34,7 +34,8 @@ impl Root {
         Some(self.as_made(burst))
     }
 
-    /// A Burst without what somebody else has written over what is frozen of it. The object itself is put right by the plan.
+    /// A Burst without what somebody else has written over what is frozen of it. The plan puts the object right, unless a
+    /// FluxJob has it.
     pub(super) fn as_made(&self, burst: Arc<Burst>) -> Arc<Burst> {
         let root = controller_of::<MiniCluster>(&*burst).and_then(|key| self.shared.caches.mini_clusters.of(&key));
         frozen::restored(&burst, root.as_deref()).map_or(burst, Arc::new)
