@@ -375,27 +375,40 @@ pub(crate) fn pod_creation(message: &str, job: Object<'_>) -> String {
     job.fill(text)
 }
 
-/// Taints of nodes that are not meant for pods, or cannot take any now: with other nodes there, they are not the cause.
-const NOT_FOR_PODS: [&str; 4] =
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", NOT_READY, UNREACHABLE];
+/// Taints of nodes that are not meant for pods, or cannot take any now: with other nodes there, they are not the cause. Nor
+/// are nodes that somebody has cordoned.
+const NOT_FOR_PODS: [&str; 5] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node(s) were unschedulable",
+    NOT_READY,
+    UNREACHABLE,
+];
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// What keeps a pod from most nodes, as in `3 node(s) didn't match Pod's node affinity/selector`: one of the clauses of the
-/// scheduler's sentence, which counts nodes by what they lack.
-fn what_most_nodes_lack(message: &str) -> &str {
+/// What keeps a pod from the nodes that come closest, as in `3 node(s) didn't match Pod's node affinity/selector`: one of the
+/// clauses of the scheduler's sentence, which counts nodes by the first thing that they lack. It looks at taints, then at labels,
+/// then at what is free: a node that lacks CPUs is right in all else.
+fn what_the_best_nodes_lack(message: &str) -> &str {
     let now = message.split(" preemption: ").next().unwrap_or(message);
     let clauses = now.split_once("nodes are available: ").map_or(now, |(_, clauses)| clauses);
     let count = |clause: &str| clause.split(' ').next().and_then(|count| count.parse::<u32>().ok()).unwrap_or(0);
     let for_pods = |clause: &&str| !NOT_FOR_PODS.iter().any(|taint| clause.contains(taint));
+    let far = |clause: &str| match clause {
+        _ if clause.contains("untolerated taint") => 0,
+        _ if clause.contains("volume") => 2,
+        _ if clause.contains("affinity") || clause.contains("selector") => 1,
+        _ => 2,
+    };
     // Of as many nodes, the first.
-    let most = clauses.rsplit(", ").filter(for_pods).max_by_key(|clause| count(clause));
-    most.unwrap_or(clauses)
+    let best = clauses.rsplit(", ").filter(for_pods).max_by_key(|clause| (far(clause), count(clause)));
+    best.unwrap_or(clauses)
 }
 
 /// Why a pod is on no node: by the words of the scheduler.
 pub(crate) fn scheduling(message: &str, pod: Object<'_>) -> String {
-    let clause = what_most_nodes_lack(message);
+    let clause = what_the_best_nodes_lack(message);
     let said = |words: &str| clause.contains(words);
     let text = if said("Insufficient") {
         "free or add nodes, ask for less (size, cores, resources), or let part of it burst: flux.bursting.clusters"
@@ -496,7 +509,7 @@ mod tests {
 
     /// The danger: "tolerate the taint" of the control plane's node, and the other nodes lack a label.
     #[test]
-    fn a_pod_that_finds_no_node_is_told_what_most_nodes_lack() {
+    fn a_pod_that_finds_no_node_is_told_what_the_best_nodes_lack() {
         let lake = Object { namespace: "flux", name: "lake" };
         let control_plane = "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }";
         let others = " preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.";
@@ -508,8 +521,17 @@ mod tests {
             ),
             (format!("{control_plane}."), "tolerate the taint"),
             (format!("{control_plane}, 1 Insufficient cpu."), "free or add nodes"),
-            ("1 Insufficient cpu, 3 node(s) had untolerated taint {gpu: }.".to_owned(), "tolerate the taint"),
-            ("1 Insufficient memory, 1 node(s) had untolerated taint {gpu: }.".to_owned(), "free or add nodes"),
+            ("1 Insufficient cpu, 3 node(s) had untolerated taint {gpu: }.".to_owned(), "free or add nodes"),
+            ("1 Insufficient cpu, 3 node(s) were unschedulable.".to_owned(), "free or add nodes"),
+            (
+                "100 node(s) didn't match Pod's node affinity/selector, 4 Insufficient nvidia.com/gpu.".to_owned(),
+                "free or add nodes",
+            ),
+            (
+                "9 node(s) had untolerated taint {gpu: }, 3 node(s) didn't match Pod's node affinity/selector."
+                    .to_owned(),
+                "no node has the labels",
+            ),
             ("2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.".to_owned(), "the nodes are not ready"),
             ("4 node(s) had volume node affinity conflict.".to_owned(), "its volume is on other nodes"),
             ("pod has unbound immediate PersistentVolumeClaims.".to_owned(), "make the claim"),

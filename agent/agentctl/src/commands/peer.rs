@@ -214,7 +214,8 @@ async fn ask(
     let held = match held.await {
         // Who does not want to be asked need not be able to look.
         Err(_) if yes => Vec::new(),
-        held => held?,
+        Err(failure) => return Err(failure.hint("`--yes` does it without a look at what is lost")),
+        Ok(held) => held,
     };
     agreed((!held.is_empty()).then(|| cost(name, &held)), yes, target)
 }

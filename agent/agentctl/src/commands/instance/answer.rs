@@ -51,6 +51,10 @@ impl Answer {
 
 /// Waits until an agent obeys who has written the annotation `asked`; `before`: as the MiniCluster was before that.
 pub(super) async fn answered(objects: &Api<MiniCluster>, before: &MiniCluster, verb: Verb, asked: &str) -> Result<()> {
+    // What starts will be new.
+    if before.status.as_ref().is_none_or(|status| status.incarnation.is_none()) {
+        return Ok(());
+    }
     let (earlier, mut last) = (Answer::of(before, asked), Answer::Nothing);
     let looking = async {
         while !last.is_final(&earlier) {

@@ -67,12 +67,16 @@ impl Packed {
         self.0.insert(key(kind, &object["metadata"]));
     }
 
-    /// Whether an object is packed: an event about one that is, a quota beside one, or anything else that is asked for.
+    /// Whether an object is packed: an event about one that is, or about what is made of it and may be gone by now; a quota beside
+    /// one, or anything else that is asked for.
     fn takes(&self, kind: &str, object: &Value) -> bool {
         match kind {
             "Event" => {
                 let of = &object["involvedObject"];
-                self.0.contains(&key(of["kind"].as_str().unwrap_or_default(), of))
+                let [kind, namespace, name] = key(of["kind"].as_str().unwrap_or_default(), of);
+                let made_of = |other: &String| name.strip_prefix(&**other).is_some_and(|rest| rest.starts_with('-'));
+                let is_ours = |[_, of, other]: &[String; 3]| *of == namespace && made_of(other);
+                self.0.contains(&[kind, namespace.clone(), name.clone()]) || self.0.iter().any(is_ours)
             }
             "ResourceQuota" => {
                 let [_, namespace, _] = key(kind, &object["metadata"]);
@@ -261,6 +265,8 @@ mod tests {
             (event("MiniCluster", "flux", "lake"), true),
             (event("Pod", "tributary-system", "tributary-7d4f"), true),
             (json!({"metadata": {"namespace": "default"}, "involvedObject": {"kind": "Node", "name": "node-1"}}), true),
+            (event("Pod", "flux", "lake-0-gone"), true),
+            (event("PersistentVolumeClaim", "flux", "lakeside"), false),
             (event("Pod", "flux", "shop-0"), false),
             (event("MiniCluster", "shop", "lake"), false),
             (json!({"metadata": {"namespace": "flux"}}), false),

@@ -112,6 +112,8 @@ pub(super) fn object(object: &Value) -> Value {
             "spec" if is(fields, "Node") => value.clone(),
             "status" if is(fields, "Pod") => pod_status(value),
             "status" if is(fields, "Burst") => burst_status(value),
+            // Nodes quote commands, and what probes have said.
+            "message" if is_of_kubelet(fields) => LEFT_OUT.into(),
             _ => below(key, value),
         };
         (key.clone(), value)
@@ -121,6 +123,13 @@ pub(super) fn object(object: &Value) -> Value {
 
 fn is(fields: &Map<String, Value>, kind: &str) -> bool {
     fields.get("kind").and_then(Value::as_str) == Some(kind)
+}
+
+/// Whether an event tells how a container started or ran.
+fn is_of_kubelet(event: &Map<String, Value>) -> bool {
+    const TELLS: [&str; 6] =
+        ["BackOff", "Failed", "FailedPostStartHook", "FailedPreStopHook", "ProbeWarning", "Unhealthy"];
+    is(event, "Event") && event.get("reason").and_then(Value::as_str).is_some_and(|reason| TELLS.contains(&reason))
 }
 
 /// Without what containers wrote at their end (`terminationMessagePath`), and commands that their nodes quote.
@@ -231,6 +240,8 @@ mod tests {
             json!({"kind": "Burst", "metadata": metadata, "spec": {"slot": "gpu", "template": spec},
                 "status": {"phase": "Ready", "frozen": {"slot": "gpu", "template": spec}}}),
             json!({"kind": "Job", "metadata": metadata, "spec": {"parallelism": 4, "template": {"metadata": metadata, "spec": pod}}}),
+            json!({"kind": "Event", "metadata": metadata, "reason": "Failed", "message": format!("exec: {SECRET}: not found"),
+                "involvedObject": {"kind": "Pod", "name": "lake-0-x"}}),
             json!({"kind": "ConfigMap", "metadata": metadata, "data": {"script": SECRET}}),
             json!({"kind": "Secret", "metadata": metadata, "data": {"key": SECRET}, "stringData": {"key": SECRET}}),
         ]
