@@ -20,56 +20,14 @@ pub(super) fn restored(burst: &Burst, root: Option<&MiniCluster>) -> Option<Burs
     let is_new = spec.incarnation != made.incarnation && incarnation == Some(&spec.incarnation);
     // A peer runs one broker at least, and no more than were declared: no other size is charged.
     let size = spec.size.clamp(1, made.max_size.max(1));
-    if is_new || size == spec.size && parts(spec) == parts(made) {
-        return None;
-    }
-    let spec = joined(made.clone(), BurstSpec { size, ..spec.clone() });
-    Some(Burst { spec, ..burst.clone() })
+    let restored = joined(made.clone(), BurstSpec { size, ..spec.clone() });
+    (!is_new && restored != *spec).then(|| Burst { spec: restored, ..burst.clone() })
 }
 
-/// What is frozen of `made`, and the rest of `live`.
+/// What is frozen of `made`, and the rest of `live`: a field that is not named here is frozen.
 fn joined(made: BurstSpec, live: BurstSpec) -> BurstSpec {
     let BurstSpec { size, peers, selector, prefer, lead, tunnel, arch, budget, on_demand, warm, release, .. } = live;
     BurstSpec { size, peers, selector, prefer, lead, tunnel, arch, budget, on_demand, warm, release, ..made }
-}
-
-/// What is frozen, to be compared.
-fn parts(spec: &BurstSpec) -> impl PartialEq {
-    let BurstSpec {
-        root,
-        slot,
-        index,
-        size: _,
-        max_size,
-        cores,
-        gpus,
-        peers: _,
-        selector: _,
-        prefer: _,
-        incarnation,
-        rank_map,
-        rank_map_digest,
-        credential_digest,
-        credential_secret,
-        lead: _,
-        tunnel: _,
-        whole,
-        flux_version,
-        arch: _,
-        template,
-        lease,
-        drain,
-        budget: _,
-        on_demand: _,
-        warm: _,
-        evictions,
-        holder,
-        release: _,
-    } = spec;
-    let of_instance =
-        (root, incarnation, rank_map, rank_map_digest, credential_digest, credential_secret, flux_version);
-    let of_slot = (slot, index, max_size, cores, gpus, whole, template, lease, drain, evictions, holder);
-    (of_instance, of_slot)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
-use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
+use tributary::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
 
@@ -202,38 +202,46 @@ fn resumed(name: &str, before: &ClusterPeerSpec) -> (Value, String) {
     }
 }
 
+/// What people are told before a peer is taken from this; `None`: nothing is lost.
+type Cost = fn(&str, &[Burst], &[HostedBurst]) -> Option<String>;
+
 /// Asks whoever takes a peer away from what is on it.
-async fn ask(
-    target: &Target,
-    client: &Client,
-    name: &str,
-    yes: bool,
-    cost: fn(&str, &[String]) -> String,
-) -> Result<()> {
-    let held = async { busy(client, &Watched::of(client, &target.agent_namespace).await?, name).await };
-    let held = match held.await {
+async fn ask(target: &Target, client: &Client, name: &str, yes: bool, cost: Cost) -> Result<()> {
+    let placed = async { placed(client, &Watched::of(client, &target.agent_namespace).await?, name).await };
+    let cost = match placed.await {
         // Who does not want to be asked need not be able to look.
-        Err(_) if yes => Vec::new(),
+        Err(_) if yes => None,
         Err(failure) => return Err(failure.hint("`--yes` does it without a look at what is lost")),
-        Ok(held) => held,
+        Ok((bursts, hosted)) => cost(name, &bursts, &hosted),
     };
-    agreed((!held.is_empty()).then(|| cost(name, &held)), yes, target)
+    agreed(cost, yes, target)
 }
 
-fn cost_of_drain(name: &str, held: &[String]) -> String {
-    format!(
-        "draining {name} releases {}\n  their brokers end: jobs on them get the drain time, and no more; ours are placed elsewhere if \
-         they may",
-        held.join(", ")
-    )
+fn cost_of_drain(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
+    let all = in_use(name, bursts, hosted);
+    (!all.is_empty()).then(|| {
+        format!(
+            "draining {name} releases {}\n  their brokers end: jobs on them get the drain time, and no more; ours are placed elsewhere \
+             if they may. Logs of what has ended there are deleted",
+            all.join(", ")
+        )
+    })
 }
 
-fn cost_of_suspend(name: &str, held: &[String]) -> String {
-    format!(
-        "suspending {name} ends the connection, which {} need\n  if it is not resumed before their lease is over, their brokers \
-         end, and the jobs on them",
-        held.join(", ")
-    )
+/// Results outlast it.
+fn cost_of_suspend(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
+    let ended =
+        |one: &Burst| one.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(BurstRun::has_ended);
+    let bursts: Vec<_> = bursts.iter().filter(|one| !ended(one)).cloned().collect();
+    let hosted: Vec<_> = hosted.iter().filter(|one| !one.has_ended()).cloned().collect();
+    let running = in_use(name, &bursts, &hosted);
+    (!running.is_empty()).then(|| {
+        format!(
+            "suspending {name} ends the connection, which {} need\n  if it is not resumed before their lease is over, their brokers \
+             end, and the jobs on them",
+            running.join(", ")
+        )
+    })
 }
 
 async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
@@ -276,6 +284,11 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
 
 /// What holds a peer, as the API server has it.
 async fn busy(client: &Client, watched: &Watched, name: &str) -> Result<Vec<String>> {
+    let (bursts, hosted) = placed(client, watched, name).await?;
+    Ok(in_use(name, &bursts, &hosted))
+}
+
+async fn placed(client: &Client, watched: &Watched, name: &str) -> Result<(Vec<Burst>, Vec<HostedBurst>)> {
     let failed = |error: kube::Error| {
         Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
             .because(error)
@@ -283,7 +296,7 @@ async fn busy(client: &Client, watched: &Watched, name: &str) -> Result<Vec<Stri
     };
     let bursts = watched.all::<Burst>(client).await.map_err(failed)?;
     let hosted = watched.all::<HostedBurst>(client).await.map_err(failed)?;
-    Ok(in_use(name, &bursts, &hosted))
+    Ok((bursts, hosted))
 }
 
 async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
@@ -532,17 +545,21 @@ mod tests {
 
     #[test]
     fn what_is_lost_with_a_peer_is_named() {
-        let burst = |phase: &str| -> Burst {
+        let burst = |phase: &str, run: Value| -> Burst {
             let spec = json!({"root": "lake", "slot": "lake-burst-0", "incarnation": "job-1"});
-            let status = json!({"phase": phase, "peer": "west"});
+            let status = json!({"phase": phase, "peer": "west", "run": run});
             let metadata = json!({"name": "lake-burst-0", "namespace": "flux"});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
         };
-        let held = in_use("west", &[burst("Ready"), burst("Released")], &[]);
-        assert_eq!(held, ["burst flux/lake-burst-0"]);
-        for told in [cost_of_drain("west", &held), cost_of_suspend("west", &held)] {
-            assert!(told.contains("west") && told.contains("burst flux/lake-burst-0"), "{told}");
+        let of = |cost: Cost, bursts: &[Burst]| cost("west", bursts, &[]);
+        for cost in [cost_of_drain as Cost, cost_of_suspend] {
+            let told = of(cost, &[burst("Ready", Value::Null), burst("Released", Value::Null)]).unwrap();
+            assert_eq!(told.matches("burst flux/lake-burst-0").count(), 1, "{told}");
+            assert_eq!(of(cost, &[burst("Released", Value::Null)]), None);
         }
+        let ended = [burst("Finished", json!({"namespace": "guests", "succeeded": true}))];
+        assert!(of(cost_of_drain, &ended).unwrap().contains("Logs"));
+        assert_eq!(of(cost_of_suspend, &ended), None, "its result outlasts that");
     }
 
     #[test]

@@ -200,6 +200,17 @@ fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// The danger: the first job of an instance waits for the next attempt.
+    #[test]
+    fn who_may_be_starting_is_asked_often_and_others_less_and_less() {
+        assert_eq!(AGAIN.map(|last| pause(last, true)), [AGAIN[0]; 2]);
+        let waits = (0..7).scan(AGAIN[0], |last, _| {
+            *last = pause(*last, false);
+            Some(last.as_secs())
+        });
+        assert_eq!(waits.collect::<Vec<_>>(), [1, 2, 4, 8, 15, 15, 15]);
+    }
+
     #[test]
     fn what_a_user_says_stays_one_short_line() {
         let (reason, text) = unreadable(&format!("\u{1b}[2Jgone\n{}", "x".repeat(9_999)));

@@ -137,7 +137,7 @@ fn wanted(view: &View<'_>) -> Verdict {
         return Verdict::unmet("BudgetSpent", view.status.message.clone(), hint);
     }
     if view.status.held == Some(BurstHold::Leaving) {
-        let hint = "brokers get the drain time to end; if it takes longer, `agentctl status` there says what is left";
+        let hint = "brokers get the drain time to end; if it takes longer, see what is left in the cluster of the peer: `agentctl status`";
         return Verdict::unmet("Leaving", view.status.message.clone(), hint);
     }
     if let Some(said) = find(&view.status.conditions, condition::DEMAND).filter(|said| said.status == "Unknown") {
