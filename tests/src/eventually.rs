@@ -9,6 +9,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(50);
 
+/// What lasts is asked for less often: API servers share the machine with what is waited for.
+const SLOWEST: Duration = Duration::from_millis(400);
+
 static LONGER: OnceLock<Duration> = OnceLock::new();
 
 /// Makes everything in this process wait so long instead of [`PATIENCE`]: where containers are started for real.
@@ -22,14 +25,17 @@ pub fn be_more_patient(patience: Duration) {
 /// After [`PATIENCE`], or what [`be_more_patient`] said.
 pub async fn eventually<T, E: Display>(what: impl Display, mut look: impl AsyncFnMut() -> Result<T, E>) -> T {
     let patience = LONGER.get().copied().unwrap_or(PATIENCE);
-    let deadline = tokio::time::Instant::now() + patience;
+    let (deadline, mut pause) = (tokio::time::Instant::now() + patience, POLL);
     loop {
         match look().await {
             Ok(value) => return value,
             Err(last) if tokio::time::Instant::now() >= deadline => {
                 panic!("waited {patience:?} for: {what}\nlast seen: {last}")
             }
-            Err(_) => tokio::time::sleep(POLL).await,
+            Err(_) => {
+                tokio::time::sleep(pause).await;
+                pause = SLOWEST.min(pause * 5 / 4);
+            }
         }
     }
 }
