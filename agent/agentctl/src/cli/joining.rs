@@ -181,6 +181,7 @@ pub(crate) struct TokenList {
 
 /// `agentctl token create`.
 #[derive(Debug, Args)]
+#[command(mut_arg("import_only", |arg| arg.hide(true)))]
 pub(crate) struct TokenCreate {
     /// How long it can be used, e.g. 15m or 2h
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = time)]

@@ -303,6 +303,11 @@ fn observed(found: &Found) -> Verdict {
     let warning = pods::last_event(&found.events, object, &[]);
     // An agent that could not write the status has left other traces.
     let looked = seen.is_some() || !status.conditions.is_empty() || found.job.is_some() || warning.is_some();
+    let what = if looked { "the agent has not seen the last change" } else { "no agent has seen it" };
+    if let Some(Err(why)) = &found.agent {
+        let hint = "install or mend it; what is missing is said by `agentctl check`";
+        return Verdict::unmet("NoAgent", format!("{what}: {why}"), hint);
+    }
     let outdated = pods::last_event(&found.events, object, &[OUTDATED]).filter(|told| warning.as_ref() == Some(told));
     if let Some(warning) = warning.filter(|_| seen.is_none() || outdated.is_some()) {
         let cause = format!("an agent has seen it, and could not do more: {warning}");
@@ -312,18 +317,10 @@ fn observed(found: &Found) -> Verdict {
         };
         return Verdict::unmet("NotObserved", cause, hint);
     }
-    let what = if looked { "the agent has not seen the last change" } else { "no agent has seen it" };
+    let hint = "its log says more; does it watch this namespace?";
     match &found.agent {
-        Some(Err(why)) => Verdict::unmet(
-            "NoAgent",
-            format!("{what}: {why}"),
-            "install or mend it; what is missing is said by `agentctl check`",
-        ),
-        Some(Ok(holder)) => {
-            let hint = "its log says more; does it watch this namespace?";
-            Verdict::unmet("NotObserved", format!("{what} yet ({holder} leads)"), hint)
-        }
-        None => Verdict::unmet("NotObserved", format!("{what} yet"), "does an agent run? `agentctl check`"),
+        Some(Ok(holder)) => Verdict::unmet("NotObserved", format!("{what} yet ({holder} leads)"), hint),
+        _ => Verdict::unmet("NotObserved", format!("{what} yet"), "does an agent run? `agentctl check`"),
     }
 }
 

@@ -110,6 +110,9 @@ fn what_an_agent_has_left_traces_of_was_seen() {
     let leader = Some(Ok("tributary-7d4f".to_owned()));
     assert!(cause(Found { agent: leader.clone(), ..unseen() }).starts_with("no agent has seen it yet"));
     let outdated = event("MiniCluster", "lake", "CRDOutdated", "the CRD lacks fields");
+    let gone = Some(Err("nobody holds the Lease".to_owned()));
+    let long_ago = with_events(Found { agent: gone, ..unseen() }, vec![outdated.clone()]);
+    assert_eq!(cause(long_ago), "the agent has not seen the last change: nobody holds the Lease");
     let outdated = with_events(Found { agent: leader.clone(), ..unseen() }, vec![outdated]);
     assert_eq!(mini_cluster::explain(&outdated).unmet.unwrap().hint, crate::hints::DEFINITIONS);
     assert_eq!(cause(outdated), "an agent has seen it, and could not do more: the CRD lacks fields");
