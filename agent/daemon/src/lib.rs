@@ -100,6 +100,9 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     // Everything is parsed before anything is bound or dialled.
     let config = Config::load(cli.config.as_deref())?;
     tributary::telemetry::install(&config.log).context("failed to use log.filter")?;
+    if let Err(error) = tributary::tunnel::sockets::raise_limit() {
+        tracing::warn!(%error, "failed to raise the limit of open files: each connection through a tunnel needs one");
+    }
     // Only fails when a provider is installed already: any provider is ring here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().context("failed to start the asynchronous runtime")?;

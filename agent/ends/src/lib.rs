@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 use tributary_tunnel::ends::handshake::{Key, PURPOSE};
 use tributary_tunnel::ends::{burst, lead};
 use tributary_tunnel::flow_control::Budget;
+use tributary_tunnel::sockets;
 
 /// Runs it with a command line, without the program's name.
 ///
@@ -32,6 +33,8 @@ pub fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         options.insert(name, value);
     }
     let options = Options(options);
+    // Fewer connections are better than none.
+    let _ = sockets::raise_limit();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     runtime.block_on(async {
         let path = options.get("--certificate")?;

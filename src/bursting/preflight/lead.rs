@@ -11,9 +11,15 @@ use tokio::time::timeout;
 use tributary_clock::{Rng, SystemRng};
 use tributary_contract::{Check, Finding};
 use tributary_flux::curve::{self, Handshake, HandshakeError};
+use tributary_render::ENDS_PORT;
+use tributary_tunnel::sockets::LEAD_DIAL;
 
 use super::TIME_LIMIT;
 use super::attempt::Target;
+use crate::provider::materialize::LEAD_PORT;
+
+// The root's agent gives up sooner, so that it is heard that it did not reach the lead.
+const _: () = assert!(LEAD_DIAL.as_millis() < TIME_LIMIT.as_millis(), "with time for the way between the agents");
 
 /// What was seen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +51,11 @@ impl Seen {
         let starting = "the lead broker may still be starting; if it runs, its Service or its pod is not what the address leads to";
         let blocked = "let the nodes of this cluster open TCP connections to it, or choose flux.bursting.network.type \
                        Tunnel, which needs no such way";
+        let by_tunnel = format!(
+            "the lead broker may still be starting; if it runs, the root's agent must reach the ports {LEAD_PORT} and \
+             {ENDS_PORT} of the lead's pod: look at the NetworkPolicies in the root's cluster"
+        );
+        let [starting, blocked] = if target.tunnel { [&*by_tunnel; 2] } else { [starting, blocked] };
         let reached = || Finding::pass(Check::LeadAddress, format!("{end} takes TCP connections"));
         let not_reached = |message: String, hint: &str, fails: bool| {
             let make = if fails { Finding::fail } else { Finding::unknown };
@@ -64,7 +75,11 @@ impl Seen {
                 let message = format!("{end} took the connection and began no handshake");
                 [reached(), Finding::unknown(Check::Certificate, message, starting)].into()
             }
-            // Through a tunnel our own agent takes every connection.
+            // Through a tunnel our own agent takes every connection, and ends it if the root's agent does not reach the lead.
+            Self::Ended if target.tunnel => {
+                let message = "the connection through the tunnel ended before the lead broker's greeting was whole";
+                not_reached(message.to_owned(), starting, late)
+            }
             Self::Ended => {
                 not_reached(format!("{end} ended the connection before its greeting was whole"), starting, late)
             }
@@ -301,9 +316,14 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let silent = target(vec![listener.local_addr().unwrap()]);
         assert_eq!(dial(&silent, &mut SeededRng::new(7)).await, Seen::Silent);
-        let carried = Target { tunnel: true, ..silent };
+        let carried = Target { tunnel: true, ..silent.clone() };
         let seen = dial(&carried, &mut SeededRng::new(7)).await;
         assert_eq!(seen, Seen::NoAnswer, "our own agent took it: that says nothing");
         assert_eq!(seen.findings(&carried, false)[0].outcome, Outcome::Fail);
+        // Who has a tunnel is not told to choose one.
+        for seen in [Seen::NoAnswer, Seen::Ended, Seen::Refused, Seen::NoWay("no route to host".into())] {
+            let hints = [&carried, &silent].map(|target| seen.findings(target, true)[0].hint.clone());
+            assert!(hints[0].contains("8050 and 8051 of the lead's pod") && !hints[1].contains("8051"), "{hints:?}");
+        }
     }
 }

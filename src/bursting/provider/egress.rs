@@ -7,13 +7,15 @@ use std::net::IpAddr;
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use tributary_api::labels::kubernetes;
+use tributary_api::labels::{TRIBUTARY, kubernetes, upstream};
 use tributary_api::peer::EgressPolicy;
 
-/// Where the cluster's DNS runs.
-const DNS_NAMESPACE: &str = "kube-system";
+/// Where the cluster's DNS runs: of most clusters, and of OpenShift.
+const DNS_NAMESPACES: [&str; 2] = ["kube-system", "openshift-dns"];
+/// The ports of its pods, which a policy sees in place of the Service's: of most clusters, and of OpenShift.
+const DNS_PORTS: [u16; 2] = [53, 5353];
 /// Where NodeLocal DNSCache listens on every node.
 const NODE_LOCAL_DNS: &str = "169.254.20.10/32";
 
@@ -27,6 +29,22 @@ pub enum Egress {
     Open,
     /// This one.
     Only(Box<NetworkPolicy>),
+}
+
+impl Egress {
+    /// Lets the pods connect to that port of the agents of this cluster as well, which are in `namespace`. Some network plugins
+    /// (Cilium) take no block of addresses for pods; and the next agent that leads has another address.
+    pub(super) fn open_to_agents(&mut self, namespace: &str, at: u16) {
+        let Self::Only(policy) = self else { return };
+        // The chart sets it, and nobody can set another one.
+        let agents = LabelSelector {
+            match_labels: Some([(upstream::NAME.to_owned(), TRIBUTARY.to_owned())].into()),
+            ..LabelSelector::default()
+        };
+        let to = NetworkPolicyPeer { pod_selector: Some(agents), ..in_namespaces(&[namespace]) };
+        let rules = policy.spec.get_or_insert_default().egress.get_or_insert_default();
+        rules.push(rule(vec![to], vec![port("TCP", at)]));
+    }
 }
 
 /// The policy for the pods of Job `slot`: each other, the lead broker at `lead`, DNS, and the ranges of `policy`.
@@ -44,26 +62,11 @@ pub(super) fn network_policy(
         ip_block: Some(IPBlock { cidr, except: None }),
         ..NetworkPolicyPeer::default()
     };
-    let port = |protocol: &str, port: u16| NetworkPolicyPort {
-        protocol: Some(protocol.into()),
-        port: Some(IntOrString::Int(port.into())),
-        end_port: None,
-    };
-    let rule = |to: Vec<NetworkPolicyPeer>, ports: Vec<NetworkPolicyPort>| NetworkPolicyEgressRule {
-        to: Some(to),
-        ports: (!ports.is_empty()).then_some(ports),
-    };
-    let dns = NetworkPolicyPeer {
-        namespace_selector: Some(LabelSelector {
-            match_labels: Some([(kubernetes::NAMESPACE_NAME.to_owned(), DNS_NAMESPACE.to_owned())].into()),
-            ..LabelSelector::default()
-        }),
-        ..NetworkPolicyPeer::default()
-    };
+    let dns_ports = DNS_PORTS.iter().flat_map(|at| ["UDP", "TCP"].map(|protocol| port(protocol, *at))).collect();
     let each_other = NetworkPolicyPeer { pod_selector: Some(ours()), ..NetworkPolicyPeer::default() };
     let mut rules = vec![
         rule(vec![each_other], Vec::new()),
-        rule(vec![dns, block(NODE_LOCAL_DNS.into())], vec![port("UDP", 53), port("TCP", 53)]),
+        rule(vec![in_namespaces(&DNS_NAMESPACES), block(NODE_LOCAL_DNS.into())], dns_ports),
     ];
     let (addresses, lead_port) = lead;
     if !addresses.is_empty() {
@@ -81,5 +84,27 @@ pub(super) fn network_policy(
             egress: Some(rules),
             ingress: None,
         }),
+    }
+}
+
+fn port(protocol: &str, port: u16) -> NetworkPolicyPort {
+    NetworkPolicyPort { protocol: Some(protocol.into()), port: Some(IntOrString::Int(port.into())), end_port: None }
+}
+
+/// No ports: all.
+fn rule(to: Vec<NetworkPolicyPeer>, ports: Vec<NetworkPolicyPort>) -> NetworkPolicyEgressRule {
+    NetworkPolicyEgressRule { to: Some(to), ports: (!ports.is_empty()).then_some(ports) }
+}
+
+/// All pods there.
+fn in_namespaces(names: &[&str]) -> NetworkPolicyPeer {
+    let one_of = LabelSelectorRequirement {
+        key: kubernetes::NAMESPACE_NAME.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+    };
+    NetworkPolicyPeer {
+        namespace_selector: Some(LabelSelector { match_expressions: Some(vec![one_of]), ..LabelSelector::default() }),
+        ..NetworkPolicyPeer::default()
     }
 }

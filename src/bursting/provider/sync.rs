@@ -90,6 +90,9 @@ pub(super) fn keep(
     let with_brokers = made || ready && !nodes.hold;
     let (trouble, told, provisions) = match materialize::materials(hosted, &lead.ends, with_brokers, import) {
         Ok(mut materials) => {
+            if let (true, Some(inlet)) = (hosted.spec.tunnel, lead.ends.first()) {
+                materials.egress.open_to_agents(view.facts.own_namespace, inlet.port());
+            }
             if lead.unasked && made {
                 materials.leave_the_way();
             }

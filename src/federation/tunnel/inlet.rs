@@ -22,7 +22,7 @@ use tributary_tunnel::sockets::{self, reset};
 use tributary_tunnel::unanswered::Unanswered;
 
 use super::links::{Control, TunnelLinks};
-use super::metrics::TunnelMetrics;
+use super::metrics::{STRANGER, TOO_MANY, TunnelMetrics};
 use super::{open_code, relay};
 use crate::transport::{Link, RecvHalf, SendHalf};
 use crate::wire::registry::StreamKind;
@@ -31,8 +31,8 @@ use crate::wire::{frame, limits, proto};
 /// How long somebody may wait whose address is not known: a pod speaks before the API server shows its address.
 const INTRODUCTION: Duration = Duration::from_secs(5);
 
-/// Most who may wait so at one burst: as many pods as start within that time.
-const STRANGERS: usize = 256;
+/// Most who may wait so at all bursts together: as many pods as start within that time. Each has a file of this process.
+pub(super) const STRANGERS: usize = 1_024;
 
 /// First wait before a stream is asked for again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -50,6 +50,8 @@ pub(super) struct Inlet {
     pub(super) links: watch::Receiver<TunnelLinks>,
     pub(super) controls: watch::Receiver<BTreeMap<PeerName, Control>>,
     pub(super) budget: Budget,
+    /// Places for who may wait until its address is known.
+    pub(super) strangers: Arc<Semaphore>,
     pub(super) unanswered: watch::Receiver<Unanswered>,
     pub(super) metrics: TunnelMetrics,
     /// Time an opening may take.
@@ -106,7 +108,7 @@ impl Inlet {
     }
 
     async fn accept(&self, key: &TunnelKey, incarnation: &str, listener: TcpListener, revoked: &CancellationToken) {
-        let (waiting, warned) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(AtomicBool::new(false)));
+        let warned = Arc::new(AtomicBool::new(false));
         loop {
             let (tcp, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -118,7 +120,10 @@ impl Inlet {
                 }
             };
             // Strangers must not take what the burst's own connections need.
-            let introduction = if self.knows(key, from) { None } else { waiting.clone().try_acquire_owned().ok() };
+            let introduction = match self.knows(key, from) {
+                true => None,
+                false => self.strangers.clone().try_acquire_owned().ok(),
+            };
             let (this, key, incarnation) = (self.clone(), key.clone(), incarnation.to_owned());
             let (revoked, warned) = (revoked.clone(), warned.clone());
             self.tasks.spawn(async move {
@@ -128,7 +133,7 @@ impl Inlet {
                 drop(introduction);
                 let share = if known { this.budget.join(key.0.as_str()) } else { None };
                 let Some(share) = share else {
-                    this.metrics.refused();
+                    this.metrics.refused(if known { TOO_MANY } else { STRANGER });
                     if !known && !warned.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             %from, peer = %key.0, burst = %key.1,
@@ -252,6 +257,9 @@ async fn ask(link: &dyn Link, asked: &proto::TunnelOpen) -> io::Result<Answered>
 #[cfg(test)]
 mod tests {
     use futures::future::BoxFuture;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpStream;
+    use tokio_util::task::AbortOnDropHandle;
 
     use super::*;
     use crate::mesh::ConnId;
@@ -283,6 +291,55 @@ mod tests {
         }
     }
 
+    /// Of an agent that carries these bursts, with room for one stranger.
+    fn inlet(inlets: watch::Receiver<Inlets>) -> Inlet {
+        Inlet {
+            address: IpAddr::from([127, 0, 0, 1]),
+            ports: 0..=0,
+            inlets,
+            listening: watch::Sender::default(),
+            links: watch::Sender::default().subscribe(),
+            controls: watch::Sender::default().subscribe(),
+            budget: Budget::new(256 << 20),
+            strangers: Arc::new(Semaphore::new(1)),
+            unanswered: watch::Sender::default().subscribe(),
+            metrics: TunnelMetrics::default(),
+            request: Duration::from_secs(1),
+            process: 1,
+            next: Arc::default(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// The danger: whoever may reach the ports of many bursts takes all files that the agent may have open.
+    #[tokio::test]
+    async fn strangers_at_all_bursts_share_their_places() {
+        let of_nobody = tributary_contract::tunnel::Inlet {
+            incarnation: "job-1".to_owned(),
+            sources: [].into(),
+            hold: Duration::from_secs(1),
+        };
+        let keys = ["lake", "pond"].map(|burst| (PeerName::from("east"), burst.into()));
+        let inlets: Inlets = keys.iter().map(|key| (key.clone(), of_nobody.clone())).collect();
+        let inlets = watch::Sender::new(inlets);
+        let inlet = inlet(inlets.subscribe());
+        let _listens = keys.clone().map(|key| {
+            let listens = inlet.clone().listen(key, "job-1".to_owned(), CancellationToken::new());
+            AbortOnDropHandle::new(tokio::spawn(listens))
+        });
+        let mut listening = inlet.listening.subscribe();
+        let all = listening.wait_for(|all| all.len() == 2).await.unwrap().clone();
+        let [lake, pond] = keys.map(|key| (inlet.address, *all[&key].as_ref().unwrap()));
+        let _waits = TcpStream::connect(lake).await.unwrap();
+        while inlet.strangers.available_permits() > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut refused = TcpStream::connect(pond).await.unwrap();
+        let ended = timeout(INTRODUCTION / 2, refused.read(&mut [0])).await.expect("it does not wait");
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        assert_eq!((inlet.metrics.refusals(STRANGER), inlet.metrics.refusals(TOO_MANY)), (1, 0));
+    }
+
     #[tokio::test]
     async fn an_older_peer_is_not_asked_to_relay() {
         let peer = PeerName::from("east");
@@ -295,19 +352,9 @@ mod tests {
         };
         let link: Arc<dyn Link> = Arc::new(Silent);
         let inlet = Inlet {
-            address: IpAddr::from([127, 0, 0, 1]),
-            ports: 0..=0,
-            inlets: watch::Sender::default().subscribe(),
-            listening: watch::Sender::default(),
             links: watch::Sender::new(TunnelLinks::from([(peer.clone(), (1, link))])).subscribe(),
             controls: watch::Sender::new(BTreeMap::from([(peer.clone(), control)])).subscribe(),
-            budget: Budget::new(256 << 20),
-            unanswered: watch::Sender::default().subscribe(),
-            metrics: TunnelMetrics::default(),
-            request: Duration::from_secs(1),
-            process: 1,
-            next: Arc::default(),
-            tasks: TaskTracker::new(),
+            ..inlet(watch::Sender::default().subscribe())
         };
         let opened = inlet.open_relayed((peer, "lake".into()), "job-1".to_owned()).await;
         assert_eq!(opened.err().as_deref(), Some(relay::NO_ENDS));

@@ -21,8 +21,9 @@ const RESUMED: Described =
     Described::counter("tunnel_resumed", &[], "Carried connections that went on over another stream after a cut");
 const REFUSED: Described = Described::counter(
     "tunnel_refused",
-    &[],
-    "Connections that were not carried: no such burst, not its pod, or too many",
+    &[("cause", &[STRANGER, TOO_MANY, NO_WAY])],
+    "Connections that were not carried: not of a pod of the burst; more than the memory for tunnels allows; or the root's \
+     agent reached no lead of this burst, or the peer does not have the burst any more",
 );
 const BYTES: Described = Described::counter(
     "tunnel_bytes",
@@ -37,13 +38,20 @@ const MEMORY: Described = Described::gauge(
     "Memory for all that is carried, and how much of it connections take, what is promised to peers included",
 );
 
+/// Who connected has the address of no pod of the burst.
+pub(super) const STRANGER: &str = "stranger";
+/// There is no memory for one more.
+pub(super) const TOO_MANY: &str = "too many";
+/// It leads to nobody: so it is for a moment of every lead that is replaced, and of every slot that is given away.
+pub(super) const NO_WAY: &str = "no way";
+
 /// What the tunnel counts. Cloning shares the counts; the default ones are not registered anywhere.
 #[derive(Clone, Debug)]
 pub struct TunnelMetrics {
     carried: Gauge,
     relayed: Gauge,
     resumed: Counter,
-    refused: Counter,
+    refused: Family<[(&'static str, &'static str); 1], Counter>,
     bytes: Family<[(&'static str, &'static str); 1], Counter>,
     /// Two of `bytes`: they are counted all the time.
     sent: Counter,
@@ -59,7 +67,7 @@ impl Default for TunnelMetrics {
             carried: Gauge::default(),
             relayed: Gauge::default(),
             resumed: Counter::default(),
-            refused: Counter::default(),
+            refused: Family::default(),
             bytes,
             sent,
             received,
@@ -99,8 +107,14 @@ impl TunnelMetrics {
         self.resumed.inc();
     }
 
-    pub(super) fn refused(&self) {
-        self.refused.inc();
+    pub(super) fn refused(&self, cause: &'static str) {
+        self.refused.get_or_create(&[("cause", cause)]).inc();
+    }
+
+    /// Connections that were refused so far for a cause.
+    #[cfg(test)]
+    pub(crate) fn refusals(&self, cause: &'static str) -> u64 {
+        self.refused.get_or_create(&[("cause", cause)]).get()
     }
 
     /// Connections that went on over another stream so far.

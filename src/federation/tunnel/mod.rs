@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -138,6 +138,7 @@ pub(crate) async fn run(ports: TunnelPorts, surroundings: Surroundings) {
         links: links.subscribe(),
         controls: controls.clone(),
         budget: budget.clone(),
+        strangers: Arc::new(Semaphore::new(inlet::STRANGERS)),
         unanswered: silent.clone(),
         metrics: metrics.clone(),
         request,

@@ -18,15 +18,13 @@ use tributary_contract::tunnel::{AllEnds, Ends, Outlet as Target, Outlets, Tunne
 use tributary_tunnel::flow_control::{Budget, Share};
 use tributary_tunnel::pump::{Answer, Pump, Source, Stream};
 use tributary_tunnel::sockets;
+use tributary_tunnel::sockets::LEAD_DIAL;
 use tributary_tunnel::unanswered::Unanswered;
 
-use super::metrics::TunnelMetrics;
+use super::metrics::{NO_WAY, TOO_MANY, TunnelMetrics};
 use super::{open_code, relay};
 use crate::transport::{RecvHalf, SendHalf};
 use crate::wire::{frame, limits, proto};
-
-/// How long the lead broker's pod may take to take a connection.
-const DIAL: Duration = Duration::from_secs(5);
 
 /// The opener, which process of it, and which of its connections.
 type Name = (PeerName, u64, u64);
@@ -126,7 +124,7 @@ impl Outlet {
         mut send: SendHalf,
         (outcome, message): Refusal,
     ) {
-        self.metrics.refused();
+        self.metrics.refused(if outcome == open_code::TOO_MANY { TOO_MANY } else { NO_WAY });
         // A peer may ask as often as it likes.
         tracing::debug!(%peer, burst = asked.burst, message, "a stream is not opened");
         let answer = proto::TunnelAnswer { outcome, position: 0, message, window: None };
@@ -153,7 +151,7 @@ impl Outlet {
 
     async fn connect(&self, peer: &PeerName, asked: &proto::TunnelOpen) -> Result<(TcpStream, Target, Share), Refusal> {
         let (target, share) = self.admit(peer, asked)?;
-        match timeout(DIAL, TcpStream::connect(target.lead)).await {
+        match timeout(LEAD_DIAL, TcpStream::connect(target.lead)).await {
             Ok(Ok(tcp)) => Ok((tcp, target, share)),
             Ok(Err(error)) => refuse(
                 open_code::UNREACHABLE,
@@ -171,7 +169,7 @@ impl Outlet {
     ) -> Result<(TcpStream, Target, Share), Refusal> {
         let (target, share) = self.admit(peer, asked)?;
         let Some(end) = target.end else { return refuse(open_code::NO_ENDS, relay::NO_ENDS) };
-        match timeout(DIAL, TcpStream::connect(end)).await {
+        match timeout(LEAD_DIAL, TcpStream::connect(end)).await {
             Ok(Ok(tcp)) => Ok((tcp, target, share)),
             Ok(Err(error)) => refuse(open_code::NO_ENDS, &format!("{}: {error}", relay::NO_ENDS)),
             Err(_) => refuse(open_code::NO_ENDS, &format!("{}: {end} does not answer", relay::NO_ENDS)),

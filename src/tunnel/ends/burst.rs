@@ -10,17 +10,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::handshake::{Asked, Codes, Key, Nonce, Outcome, VERSION, random};
 use super::{BROKER, MAGIC, NO_ENDS, RELAYED};
 use crate::flow_control::{Budget, Share};
 use crate::pump::{Opening, Pump, Source, Stream};
 use crate::sockets;
+use crate::unanswered::{self, Unanswered};
 
 /// What the burst's end takes of its pod's memory at most: 300 connections, with room for some to move.
 pub const MEMORY: usize = 64 << 20;
@@ -63,6 +65,8 @@ struct Shared {
     host: String,
     budget: Budget,
     process: u64,
+    /// Connections that are passed on as they are.
+    passed: TaskTracker,
 }
 
 /// A way to the lead's end, before this one has shown who it is.
@@ -93,12 +97,14 @@ impl Burst {
         budget: Budget,
     ) -> io::Result<Self> {
         let process = u64::from_be_bytes(random()?);
-        let (told, known) = (Mutex::default(), Mutex::default());
-        Ok(Self(Arc::new(Shared { resolve, tell, told, known, key, hold, host, budget, process })))
+        let (told, known, passed) = (Mutex::default(), Mutex::default(), TaskTracker::new());
+        Ok(Self(Arc::new(Shared { resolve, tell, told, known, key, hold, host, budget, process, passed })))
     }
 
     /// Serves the brokers that come to `listener`, as long as it is polled.
     pub async fn serve(self, listener: TcpListener) {
+        let (found, unanswered) = watch::channel(Unanswered::new());
+        let _looks = AbortOnDropHandle::new(tokio::spawn(unanswered::look(found, self.0.passed.clone())));
         loop {
             let Ok((tcp, _)) = listener.accept().await else {
                 sleep(AGAIN[0]).await;
@@ -108,12 +114,12 @@ impl Burst {
                 sockets::reset(tcp);
                 continue;
             };
-            let burst = self.clone();
-            tokio::spawn(async move { burst.carry(tcp, share).await });
+            let (burst, unanswered) = (self.clone(), unanswered.clone());
+            tokio::spawn(async move { burst.carry(tcp, share, unanswered).await });
         }
     }
 
-    async fn carry(self, mut tcp: TcpStream, share: Share) {
+    async fn carry(self, tcp: TcpStream, share: Share, unanswered: watch::Receiver<Unanswered>) {
         let first = async {
             let (mut waits, mut silent) = (Waits::default(), 0);
             loop {
@@ -148,13 +154,7 @@ impl Burst {
                 sockets::carry(pump, tcp, watch::Sender::default().subscribe()).await;
             }
             Ok(None) => match self.dial().await {
-                Ok(mut plain) => {
-                    let _ = tcp.set_nodelay(true);
-                    if copy_bidirectional(&mut tcp, &mut plain).await.is_err() {
-                        sockets::reset(tcp);
-                        sockets::reset(plain);
-                    }
-                }
+                Ok(plain) => self.0.passed.track_future(sockets::pass(tcp, plain, unanswered)).await,
                 Err(_) => sockets::reset(tcp),
             },
             Err(_) => sockets::reset(tcp),

@@ -331,6 +331,9 @@ async fn only_bursts_that_are_carried_reach_their_own_lead() {
     pair.inlets.send_modify(|all| drop(all.insert(at_west("pond"), stranger)));
     let at_pond = pair.port("pond").await;
     assert!(is_refused(at_pond).await);
+    // Who looks into the tunnel ports of the provider is told of, and the root's ordinary answer is not taken for that.
+    let refused = |side: usize| ["stranger", "too many", "no way"].map(|cause| pair.metrics[side].refusals(cause) > 0);
+    assert_eq!([refused(0), refused(1)], [[false, false, true], [true, false, false]]);
 
     // Another pod leads: those connected to the one before are told, and connect to the new one at once.
     let outlet = Outlet { incarnation: "job-1".into(), lead: pond, end: None, hold: LONG };

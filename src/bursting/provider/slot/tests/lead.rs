@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
+use serde_json::json;
 use tributary_api::peer::EgressPolicy;
 use tributary_cluster::ObjectKey;
 use tributary_contract::{Check, Finding};
@@ -281,6 +282,38 @@ fn any_lead() -> impl Strategy<Value = IpAddr> {
         Just(IpAddr::from([169, 254, 169, 254])),
         Just(IpAddr::from([127, 0, 0, 1])),
     ]
+}
+
+/// The danger: the policy shuts the brokers off from the tunnel where the network plugin takes no block of addresses for pods.
+#[test]
+fn by_a_tunnel_a_burst_may_connect_to_the_agents_as_pods() {
+    for tunnel in [true, false] {
+        let desired = DesiredBurst { tunnel, ..at("192.0.2.1") };
+        let mut world = World::new();
+        world.host("east", &desired);
+        world.claim("east", desired);
+        world.memory.secret = held();
+        world.inlet = Ok("10.244.0.9:7000".parse().unwrap());
+        world.peers.get_mut("east").unwrap().import.as_mut().unwrap().egress = Some(EgressPolicy::default());
+        let step = world.step();
+        let policy = step.changes.iter().find_map(|change| match change {
+            Change::Materialize(materials) => match &materials.egress {
+                Egress::Only(policy) => policy.spec.clone(),
+                _ => None,
+            },
+            _ => None,
+        });
+        let rules = serde_json::to_value(policy.unwrap().egress).unwrap();
+        let own = json!([{"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["tributary-system"]}]);
+        let agents = json!({
+            "ports": [{"port": 7_000, "protocol": "TCP"}],
+            "to": [{
+                "namespaceSelector": {"matchExpressions": own},
+                "podSelector": {"matchLabels": {"app.kubernetes.io/name": "tributary"}},
+            }],
+        });
+        assert_eq!(rules.as_array().unwrap().contains(&agents), tunnel, "{rules}");
+    }
 }
 
 /// Every address that a step sends anybody to: in EndpointSlices, in the NetworkPolicy, or by dialling it.
