@@ -195,9 +195,10 @@ pub struct BurstStatus {
     /// Who asks for it, if it runs on demand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demand: Option<BurstDemand>,
-    /// What it costs there: the price of the peer when the burst was placed.
-    #[serde(skip_serializing_if = "is_default")]
-    pub price: Price,
+    /// What it costs there: the price of the peer when the burst was placed, or when it was found to bring nodes. Unset: the
+    /// peer has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     /// How much it was used, in all instances of its root.
     #[serde(skip_serializing_if = "is_default")]
     pub spent: Spent,
@@ -234,8 +235,8 @@ pub struct BurstStatus {
     pub observed_generation: Option<i64>,
     /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
     /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
-    /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False`
-    /// with reason `Spent`; `UsageAgrees`, once its use at a peer ended: whether that peer counted as much (`Agrees`), or not
+    /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, `False` with
+    /// reason `Spent`, or `Unknown` with reason `NoPrice`; `UsageAgrees`, once its use at a peer ended: whether that peer counted as much (`Agrees`), or not
     /// (`Differs`, with both figures), or could not say so (`NotTold`); `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`,
     /// `False` with reason `Asleep`, or `Unknown` while nothing is heard of the queue (`NotReached`, `Unreadable`,
     /// `NotCheckable`); and `TunnelEnds`, by a tunnel: `InPods`, or `False` with reason `InAgents` if connections of brokers break

@@ -100,8 +100,8 @@ pub struct LimitedNodeGroup {
     /// Nodes of this group that bursts of the peer may bring at a time. Unset: as many as `maxNodes`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// What bursts cost that bring nodes of this group; the peer is told the highest price of all groups. Unset: what the peer's
-    /// own ClusterPeer for this cluster says.
+    /// What bursts cost that bring nodes of this group. The peer is told the highest price of all groups, and reckons with that or
+    /// with the price in its own ClusterPeer for this cluster, whichever is higher. Unset: what that ClusterPeer says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
 }

@@ -64,9 +64,10 @@ pub struct ClusterPeerSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub budget: BurstBudget,
     /// What our bursts cost there. Where a burst may choose among peers, the cheaper one is better; and it is what budgets
-    /// with `cost` count. A burst keeps the price of its placement. Unset: nothing.
-    #[serde(skip_serializing_if = "is_default")]
-    pub price: Price,
+    /// with `cost` count. A burst keeps the price of its placement; if there was none, it gets the first one that is written.
+    /// Unset: nothing, and a budget with `cost` never ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     /// Close the connection and make none. Bursts of this peer end with their lease.
     pub suspend: bool,
     /// Empty the connection: no burst of ours is placed on the peer any more, and those there are released and placed
@@ -339,7 +340,8 @@ pub struct ClusterPeerStatus {
     pub observed_generation: Option<i64>,
     /// `ScaleUp`, `False` with reason `Invalid`, if an amount in `import.scaleUp.nodeGroups` is none of a node; with
     /// `NotServed`, if `import.scaleUp.provisioningRequest` is set and this cluster has no ProvisioningRequests.
-    /// `Budget`, if it has one: `Within`, `Ending` with the time of its end, or `False` with reason `Spent`.
+    /// `Budget`, if it has one: `Within`, `Ending` with the time of its end, `False` with reason `Spent`, or `Unknown` with
+    /// reason `NoPrice`.
     /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
     /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,
     /// `WrongTrustDomain`, `IncompatibleVersion`, `StaleEpoch`, `WaitingForPeer`, `Disconnected`.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary_api::burst::{Burst, BurstRefusal};
@@ -14,7 +15,7 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::node_group::NodeGroup;
 use tributary_api::peer::ClusterPeer;
-use tributary_clock::{Mono, SharedClock};
+use tributary_clock::{Mono, Now, SharedClock};
 use tributary_cluster::caches::{Cache, Subscription};
 use tributary_cluster::client::Clients;
 use tributary_cluster::engine;
@@ -114,7 +115,7 @@ impl Bursting {
         let (caches, watches) =
             Caches::new(&config.clients, config.mini_clusters, config.bursts, config.hosted, config.peers);
         let (ours, mut subscriptions) = caches.own.follow(&caches.nodes, &caches.pods);
-        let now = config.clock.mono();
+        let now = Now::of(&*config.clock);
         let shared = Arc::new(Shared {
             caches,
             clients: config.clients,
@@ -131,8 +132,9 @@ impl Bursting {
             grants: config.grants,
             leads: config.leads,
             queues: config.queues,
-            root_contacts: no_contacts(now),
-            provider_contacts: no_contacts(now),
+            root_contacts: no_contacts(now.mono),
+            provider_contacts: no_contacts(now.mono),
+            began: Mutex::new(now),
         });
         let (root, provider) = (Arc::new(Root::new(shared.clone())), Provider::new(shared.clone()));
         let lost_pods = Arc::new(LostPods::new(shared.clone()));
@@ -141,10 +143,10 @@ impl Bursting {
         subscriptions.extend(lost_pods.feed());
         subscriptions.extend(root.looker.feed());
         subscriptions.extend(provider.feed());
-        let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone()));
-        subscriptions.extend(peer_status.feed());
         let records = Arc::new(Records::new(shared.clone(), root.clone(), config.namespace, config.usage_days));
         subscriptions.extend(records.feed());
+        let peer_status = Arc::new(PeerStatuses::new(shared.clone(), root.clone(), records.clone()));
+        subscriptions.extend(peer_status.feed());
         let (known, sender, own) = (shared.caches.peers.clone(), specs.clone(), shared.own.clone());
         subscriptions.push(shared.caches.peers.subscribe(move |_| publish(&known, &own, &sender)));
         let _subscriptions = subscriptions;
@@ -230,7 +232,7 @@ impl Bursting {
 
     /// Empties what a term before has said, heard and decided.
     pub fn forget(&self) {
-        self.shared.begin(self.shared.clock.mono());
+        self.shared.begin(self.shared.now());
         self.provider.forget();
     }
 

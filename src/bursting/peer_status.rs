@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
@@ -25,6 +26,7 @@ use super::peers;
 use super::root::controller::Root;
 use super::shared::Shared;
 use super::timing::LOST_AFTER;
+use super::usage::{LOOK_AGAIN, Records};
 
 /// How long it counts that a kind is served, and that it is not.
 const SERVED_FOR: Duration = Duration::from_secs(60);
@@ -35,6 +37,7 @@ const UNSERVED_FOR: Duration = Duration::from_secs(15);
 pub(super) struct PeerStatuses {
     shared: Arc<Shared>,
     root: Arc<Root>,
+    records: Arc<Records>,
     applier: Applier,
     queue: Queue<ObjectKey>,
     /// What was written last of those that cannot be read: the cache has what they said before.
@@ -44,10 +47,10 @@ pub(super) struct PeerStatuses {
 }
 
 impl PeerStatuses {
-    pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, root: Arc<Root>, records: Arc<Records>) -> Self {
         let applier = Applier::new(shared.clients.writer.clone(), labels::manager::PEER);
         let (unread, served) = (Mutex::default(), Mutex::default());
-        Self { queue: Queue::new(shared.clock.clone()), shared, root, applier, unread, served }
+        Self { queue: Queue::new(shared.clock.clone()), shared, root, records, applier, unread, served }
     }
 
     /// Whether there are ProvisioningRequests here: asked seldom, and only if somebody wants to know.
@@ -114,11 +117,14 @@ pub(super) struct View {
     report: Option<PeerReport>,
     /// How long it is out of contact.
     away: Option<Duration>,
-    /// What our bursts use of it.
+    /// What our bursts use of it, and what those may that are gone.
     usage: Usage,
+    gone: Usage,
     /// Its import asks for nodes by ProvisioningRequests, and there are none.
     unserved: bool,
     now: Now,
+    /// The moment, as budgets count it.
+    counted: Timestamp,
 }
 
 impl Controller for PeerStatuses {
@@ -159,15 +165,18 @@ impl Controller for PeerStatuses {
             report: shared.exchange.report(&name),
             away: shared.root_contacts().away(&name, now.mono),
             usage: self.root.usage_of(&name),
+            gone: self.records.gone(&name),
             unserved: peers::provisioning_class(&peer).is_some() && !self.serves_requests(now.mono).await,
             unreadable: unreadable.is_some(),
             peer,
             now,
+            counted: shared.counted(),
         }))
     }
 
     fn step(&self, _: &ObjectKey, view: &View) -> Option<ClusterPeerStatus> {
-        let (report, more) = (view.report.as_ref(), (view.usage, view.unserved));
+        let usage = [view.usage, view.gone].into_iter().sum();
+        let (report, more) = (view.report.as_ref(), (usage, view.counted, view.unserved));
         let mut status = peers::status(&view.peer, report, view.away, more, view.now)?;
         if view.unreadable {
             // What it says of the connection is that the object cannot be read. Losses and budgets count on.
@@ -185,7 +194,7 @@ impl Controller for PeerStatuses {
         view: View,
         status: Option<ClusterPeerStatus>,
     ) -> Result<Outcome, RequestError> {
-        let View { peer, unreadable, away, unserved, now, .. } = view;
+        let View { peer, unreadable, away, gone, unserved, counted, .. } = view;
         if let Some(status) = &status {
             match self.applier.apply_status(&*peer, status).await {
                 // It was taken; what cannot be read is the answer.
@@ -201,7 +210,8 @@ impl Controller for PeerStatuses {
         let blip = away.filter(|away| *away < LOST_AFTER).map(|_| LOST_AFTER);
         // A definition that is installed is no change of a ClusterPeer.
         let served = unserved.then_some(UNSERVED_FOR);
-        let wake = [blip, served, peers::budget_wake(&peer, &spent, now.wall)].into_iter().flatten().min();
+        let leaving = (gone.brokers > 0).then_some(LOOK_AGAIN);
+        let wake = [blip, served, leaving, peers::budget_wake(&peer, &spent, counted)].into_iter().flatten().min();
         Ok(wake.map_or(Outcome::Done, Outcome::After))
     }
 }

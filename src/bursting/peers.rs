@@ -45,8 +45,8 @@ pub struct PeerView {
     pub budget: BurstBudget,
     /// How much they have.
     pub spent: Spent,
-    /// What bursts cost there.
-    pub price: Price,
+    /// What bursts cost there; `None`: nobody wrote that.
+    pub price: Option<Price>,
     /// Why nothing stays there: its budget is spent.
     pub exhausted: Option<String>,
     /// Why nothing new is placed there: its budget cannot be read.
@@ -76,7 +76,7 @@ impl PeerView {
         let shown = report.and_then(|report| report.cluster_uid.clone());
         let spent = peer.status.as_ref().map(|status| status.spent.clone()).unwrap_or_default();
         let said = peer.status.as_ref().and_then(|status| conditions::find(&status.conditions, SCALE_UP));
-        let (exhausted, unreadable_budget) = match account(&peer.spec.budget, &spent).standing(now) {
+        let (exhausted, unreadable_budget) = match account(peer, &spent).standing(now) {
             Some(Standing::Spent(why)) => (Some(why), None),
             Some(Standing::Unreadable(why)) => (None, Some(why)),
             _ => (None, None),
@@ -108,10 +108,10 @@ impl PeerView {
         self.state == PeerState::Connected
     }
 
-    /// What a burst costs there; `grows`: it brings nodes.
-    pub fn price(&self, grows: bool) -> Price {
-        let of_nodes = || self.capacity.as_ref()?.possible?.price;
-        if grows { of_nodes().unwrap_or(self.price) } else { self.price }
+    /// What a burst costs there at most; `grows`: it brings nodes, of which the peer says what they cost at most.
+    pub fn price(&self, grows: bool) -> Option<Price> {
+        let of_nodes = self.capacity.as_ref().filter(|_| grows).and_then(|capacity| capacity.possible?.price);
+        dearest(self.price.into_iter().chain(of_nodes))
     }
 
     /// None of our bursts stays there.
@@ -119,9 +119,10 @@ impl PeerView {
         self.draining || self.exhausted.is_some()
     }
 
-    /// Its budget, and what is spent of it.
-    pub(crate) fn account(&self) -> Account<'_> {
-        account(&self.budget, &self.spent)
+    /// Its budget, and what is spent of it. `name`: its own.
+    pub(crate) fn account<'a>(&'a self, name: &'a str) -> Account<'a> {
+        let unpriced = Some(name).filter(|_| self.price.is_none());
+        Account { name: "the peer", budget: &self.budget, spent: &self.spent, unpriced }
     }
 
     /// A session exists: the peer may still hear us, even if we do not hear it.
@@ -130,8 +131,16 @@ impl PeerView {
     }
 }
 
-fn account<'a>(budget: &'a BurstBudget, spent: &'a Spent) -> Account<'a> {
-    Account { name: "the peer", budget, spent }
+fn account<'a>(peer: &'a ClusterPeer, spent: &'a Spent) -> Account<'a> {
+    let unpriced = peer.metadata.name.as_deref().filter(|_| peer.spec.price.is_none());
+    Account { name: "the peer", budget: &peer.spec.budget, spent, unpriced }
+}
+
+/// The highest price of cores and of GPUs, if there is any.
+pub(crate) fn dearest(prices: impl IntoIterator<Item = Price>) -> Option<Price> {
+    let highest =
+        |a: Price, b: Price| Price { core_hour: a.core_hour.max(b.core_hour), gpu_hour: a.gpu_hour.max(b.gpu_hour) };
+    prices.into_iter().reduce(highest)
 }
 
 pub(crate) fn name_of(peer: &ClusterPeer) -> PeerName {
@@ -159,12 +168,12 @@ pub(crate) fn specs<'a>(
 }
 
 /// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `usage` what ours
-/// there are; `unserved`: this cluster has no ProvisioningRequests.
+/// there are, and `counted` until when that counts; `unserved`: this cluster has no ProvisioningRequests.
 pub(crate) fn status(
     peer: &ClusterPeer,
     report: Option<&PeerReport>,
     away: Option<Duration>,
-    (usage, unserved): (Usage, bool),
+    (usage, counted, unserved): (Usage, Timestamp, bool),
     now: Now,
 ) -> Option<ClusterPeerStatus> {
     let empty = PeerReport::default();
@@ -180,9 +189,9 @@ pub(crate) fn status(
         Some(_) if blip => {}
         Some(away) => lost(&mut new, away, report, now),
     }
-    new.spent = old.spent.on(usage, peer.spec.budget.renewal.as_deref(), now.wall);
+    new.spent = old.spent.on(usage, peer.spec.budget.renewal.as_deref(), counted);
     let connection = (!blip).then(|| statement(peer, report, new.connected));
-    let budget = account(&peer.spec.budget, &new.spent).standing(now.wall);
+    let budget = account(peer, &new.spent).standing(counted);
     let scale_up = scale_up(peer, unserved);
     let gone = [(BUDGET, budget.is_none()), (SCALE_UP, scale_up.is_none())];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
@@ -228,7 +237,7 @@ fn scale_up(peer: &ClusterPeer, unserved: bool) -> Option<Statement> {
 
 /// When the budget of a peer stands otherwise, if nothing else changes.
 pub(crate) fn budget_wake(peer: &ClusterPeer, spent: &Spent, now: Timestamp) -> Option<Duration> {
-    account(&peer.spec.budget, spent).standing(now)?.wake(now)
+    account(peer, spent).standing(now)?.wake(now)
 }
 
 fn connected(status: &mut ClusterPeerStatus, report: &PeerReport) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use tributary_clock::{Mono, Now, SharedClock};
 use tributary_cluster::client::Clients;
@@ -19,7 +20,7 @@ use super::provider::grants::Grants;
 use super::root::demand::hear::Connect;
 use super::steps::StepTimes;
 use super::sync_store::SyncStore;
-use super::timing::Times;
+use super::timing::{Times, unhurried};
 use super::tunnels::Tunnels;
 use super::watch::Caches;
 
@@ -48,6 +49,8 @@ pub(super) struct Shared {
     pub(super) queues: Arc<dyn Connect>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
+    /// When this term began.
+    pub(super) began: Mutex<Now>,
 }
 
 impl Shared {
@@ -56,16 +59,22 @@ impl Shared {
         Now::of(&*self.clock)
     }
 
+    /// The moment, as budgets count it: see [`unhurried`].
+    pub(super) fn counted(&self) -> Timestamp {
+        let began = *self.began.lock();
+        unhurried(began, self.now())
+    }
+
     /// The peers, as decisions see them; also takes in who is in contact.
     pub(super) fn peers(&self) -> BTreeMap<PeerName, PeerView> {
         let reports = self.exchange.reports();
-        let wall = self.clock.wall();
+        let counted = self.counted();
         let views: BTreeMap<PeerName, PeerView> = self
             .caches
             .peers
             .objects()
             .iter()
-            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)), wall)))
+            .map(|peer| (peers::name_of(peer), PeerView::of(peer, reports.get(&peers::name_of(peer)), counted)))
             .collect();
         let now = self.clock.mono();
         let present =
@@ -91,9 +100,10 @@ impl Shared {
     }
 
     /// Nothing is known of contacts before `now`.
-    pub(super) fn begin(&self, now: Mono) {
-        *self.root_contacts.lock() = Contacts::begin(now);
-        *self.provider_contacts.lock() = Contacts::begin(now);
+    pub(super) fn begin(&self, now: Now) {
+        *self.began.lock() = now;
+        *self.root_contacts.lock() = Contacts::begin(now.mono);
+        *self.provider_contacts.lock() = Contacts::begin(now.mono);
         self.exchange.begin();
         self.tunnels.clear();
     }

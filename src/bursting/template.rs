@@ -39,7 +39,7 @@ pub struct Charge {
     pub cores: u32,
     /// Thousandths of a core, as nodes count them.
     pub milli_cores: u32,
-    /// GPUs, as quotas count them: slices, shared ones and other accelerators are some as well.
+    /// GPUs, as quotas and prices count them: slices, shared ones and other accelerators are some as well.
     pub gpus: u32,
     /// GPUs, as nodes count them: of the names that Flux gives away.
     pub node_gpus: u32,
@@ -88,8 +88,8 @@ impl Charge {
     /// What so many brokers use, at a price.
     pub(crate) fn usage(&self, brokers: u32, price: Price) -> Usage {
         let all = |amount: u32| u64::from(brokers) * u64::from(amount);
-        let hourly = price.hourly(brokers, self.milli_cores, self.node_gpus);
-        Usage { brokers, milli_cores: all(self.milli_cores), gpus: all(self.node_gpus), hourly }
+        let hourly = price.hourly(brokers, self.milli_cores, self.gpus);
+        Usage { brokers, milli_cores: all(self.milli_cores), gpus: all(self.gpus), hourly }
     }
 
     /// What each broker takes of a node.
@@ -552,6 +552,11 @@ archive: {path: /a}
             Charge::of(2, 4, &template),
             Charge { cores: 2, milli_cores: 2000, gpus: 4, node_gpus: 4, memory, ephemeral_storage }
         );
+        let slices = json!({"containers": [{"resources": {"limits": {"nvidia.com/mig-1g.5gb": 2}}}]});
+        let charge = Charge::of(2, 0, &slices);
+        let price = Price { gpu_hour: "3".parse().unwrap(), ..Price::default() };
+        let Usage { gpus, hourly, .. } = charge.usage(4, price);
+        assert_eq!((charge.node_gpus, gpus, hourly.to_string()), (0, 8, "24".into()), "slices are used and paid for");
         let same = BurstTemplate::of(&root);
         assert_eq!(
             [BurstTemplate::of_slot(&root, Some(plain)), BurstTemplate::of_slot(&root, None)],

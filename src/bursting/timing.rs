@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tributary_clock::Now;
 
 /// The times that can be configured (`[bursting]`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +48,11 @@ pub(crate) fn later(wall: Timestamp, by: Duration) -> Timestamp {
     wall.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
+/// The moment, as budgets count it in a term that began at `began`: a wall clock that is set ahead spends nothing.
+pub(crate) fn unhurried(began: Now, now: Now) -> Timestamp {
+    now.wall.min(later(began.wall, now.mono.saturating_since(began.mono)))
+}
+
 /// Time from `earlier` to `wall`; zero if the clock was set back in between.
 pub(crate) fn elapsed(earlier: Timestamp, wall: Timestamp) -> Duration {
     Duration::try_from(wall.duration_since(earlier)).unwrap_or(Duration::ZERO)
@@ -55,6 +61,7 @@ pub(crate) fn elapsed(earlier: Timestamp, wall: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tributary_clock::Mono;
     use tributary_config::BurstingConfig;
     use tributary_contract::DesiredBurst;
     use tributary_flux::RankMap;
@@ -71,6 +78,16 @@ mod tests {
         assert_eq!(elapsed(at(10), at(15)), Duration::from_secs(5));
         assert_eq!(elapsed(at(15), at(10)), Duration::ZERO);
         assert_eq!(later(Timestamp::MAX, Times::default().lease), Timestamp::MAX);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_ahead_spends_nothing() {
+        let at = |wall, mono| Now {
+            wall: Timestamp::from_second(wall).unwrap(),
+            mono: Mono::from_start(Duration::from_secs(mono)),
+        };
+        let counted = |wall, mono| unhurried(at(1_000, 50), at(wall, mono)).as_second();
+        assert_eq!((counted(1_007, 57), counted(4_607, 57), counted(400, 57)), (1_007, 1_007, 400));
     }
 
     #[test]

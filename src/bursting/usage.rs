@@ -4,7 +4,7 @@
 //! There is one writer, the leader, and each write is of the version that it read: one that finds another version reads all
 //! anew, and counts on from there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ListParams, PostParams, PropagationPolicy};
 use parking_lot::Mutex;
+use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels;
@@ -33,8 +34,11 @@ use super::shared::Shared;
 /// Between two writes. What an agent that dies had not written is counted from the dates of the objects that are left.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
+/// Between two records that are removed: a clock that is wrong for an hour costs one of them, and not all.
+const PRUNE_EVERY: Duration = Duration::from_secs(3600);
+
 /// How often it is looked whether a peer has let go of a Burst that is gone.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// How long nothing may be said of a Burst that is gone: it is about to be withdrawn.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -61,6 +65,8 @@ pub(super) struct Book {
     /// The days of which there is a record, and its UID.
     days: BTreeMap<Date, String>,
     written: Option<Mono>,
+    /// When the last record was removed.
+    pruned: Option<Mono>,
     /// Root side: Bursts that use something of a peer.
     there: BTreeMap<BurstUid, There>,
 }
@@ -110,8 +116,21 @@ impl Records {
         Api::namespaced(client.clone(), &self.namespace)
     }
 
+    /// What Bursts of ours that are gone may still use of a peer: they count until it confirms that nothing is left.
+    pub(super) fn gone(&self, peer: &PeerName) -> Usage {
+        let book = self.book.lock();
+        let there = book.iter().flat_map(|book| &book.there);
+        let there: Vec<_> = there.filter(|(_, one)| one.what.consumer.peer == peer.as_str()).collect();
+        if there.is_empty() {
+            return Usage::default();
+        }
+        let exist: BTreeSet<BurstUid> = self.root.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
+        there.iter().filter(|(uid, _)| !exist.contains(*uid)).map(|(_, one)| one.what.usage).sum()
+    }
+
     /// All that is stored.
-    async fn read(&self, today: Date) -> Result<Book, RequestError> {
+    async fn read(&self, Now { wall, .. }: Now) -> Result<Book, RequestError> {
+        let today = day_of(wall);
         let api = self.api(&self.shared.clients.reader);
         let stored = api.list(&ListParams::default().labels(&DayOfUse::selector())).await;
         let stored = stored.map_err(|error| RequestError::new("list", "ConfigMaps of usage", error))?;
@@ -131,6 +150,7 @@ impl Records {
             today: day.unwrap_or_else(|| DayOfUse::empty(today)),
             unwritten: BTreeMap::new(),
             written: None,
+            pruned: None,
             there: BTreeMap::new(),
         })
     }
@@ -188,16 +208,27 @@ impl Records {
         today.checked_sub(i64::from(self.days_kept).days()).unwrap_or(Date::MIN)
     }
 
-    /// Removes what is too old.
-    async fn prune(&self, book: &mut Book, today: Date) -> Result<(), RequestError> {
-        let old: Vec<_> =
-            book.days.range(..=self.before_the_first(today)).map(|(day, uid)| (*day, uid.clone())).collect();
-        for (day, uid) in old {
-            let doomed = Doomed { key: ObjectKey::namespaced(&self.namespace, DayOfUse::name(day)), uid };
-            sweep::delete::<ConfigMap>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
-            book.days.remove(&day);
-        }
-        Ok(())
+    /// Removes the oldest record, if it is too old. Says when the next one may go, if that is too old as well.
+    async fn prune(&self, book: &mut Book, Now { mono, wall }: Now) -> Result<Option<Duration>, RequestError> {
+        let last = self.before_the_first(day_of(wall));
+        let (day, uid) = match book.due(last, mono) {
+            Some((day, uid, Duration::ZERO)) => (day, uid.to_owned()),
+            due => return Ok(due.map(|(.., rests)| rests)),
+        };
+        let doomed = Doomed { key: ObjectKey::namespaced(&self.namespace, DayOfUse::name(day)), uid };
+        sweep::delete::<ConfigMap>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
+        book.days.remove(&day);
+        book.pruned = Some(mono);
+        Ok(book.due(last, mono).map(|(.., rests)| rests))
+    }
+}
+
+impl Book {
+    /// The oldest record, if it is of `last` or of a day before, its UID, and how long it stays.
+    fn due(&self, last: Date, now: Mono) -> Option<(Date, &str, Duration)> {
+        let (day, uid) = self.days.range(..=last).next()?;
+        let rests = |pruned| PRUNE_EVERY.saturating_sub(now.saturating_since(pruned));
+        Some((*day, uid, self.pruned.map_or(Duration::ZERO, rests)))
     }
 }
 
@@ -213,7 +244,8 @@ fn of_burst(burst: &Burst) -> Option<Use> {
             job: burst.spec.root.clone(),
         },
         usage: status.spent.usage(),
-        since: status.spent.since.as_ref().map(|since| since.0),
+        // As records count, not as budgets do.
+        since: status.used.since.as_ref().or(status.spent.since.as_ref()).map(|since| since.0),
     })
 }
 
@@ -263,8 +295,9 @@ impl Controller for Records {
         let now = self.shared.now();
         let known = self.book.lock().clone();
         let mut book = match known {
-            Some(book) => book,
-            None => self.read(day_of(now.wall)).await?,
+            Some(book) if book.today.day <= day_of(now.wall) => book,
+            // A clock was past midnight, and was set back: what is used now belongs to the day that it is.
+            known => Book { there: known.map(|book| book.there).unwrap_or_default(), ..self.read(now).await? },
         };
         let mut uses = self.used(&mut book.there, now.mono);
         uses.extend(self.shared.caches.hosted.objects().iter().filter_map(|hosted| of_hosted(hosted)));
@@ -299,17 +332,17 @@ impl Controller for Records {
         let today = day_of(now.wall);
         let rests = book.written.map(|written| WRITE_EVERY.saturating_sub(now.mono.saturating_since(written)));
         let rests = rests.filter(|left| !left.is_zero() && !book.unwritten.is_empty());
-        let mut outcome = Ok(());
+        let mut outcome = Ok(None);
         if rests.is_none() && !book.unwritten.is_empty() {
             for day in book.unwritten.keys().copied().collect::<Vec<_>>() {
                 if outcome.is_ok() {
-                    outcome = self.write(&mut book, day).await;
+                    outcome = self.write(&mut book, day).await.map(|()| None);
                 }
             }
             book.written = Some(now.mono);
         }
         if outcome.is_ok() {
-            outcome = self.prune(&mut book, today).await;
+            outcome = self.prune(&mut book, now).await;
         }
         let conflict = outcome.as_ref().err().is_some_and(|error| {
             let cause = error.cause();
@@ -318,9 +351,37 @@ impl Controller for Records {
         let leaving = book.there.values().any(|one| one.gone.is_some());
         // Somebody else wrote it: what they wrote is what is so.
         *self.book.lock() = (!conflict).then_some(book);
-        outcome?;
+        let prunes = outcome?;
         let midnight = Duration::try_from(start_of(after(today)).duration_since(now.wall)).unwrap_or(WRITE_EVERY);
-        let wakes = [Some(midnight), rests, leaving.then_some(LOOK_AGAIN)];
+        let wakes = [Some(midnight), rests, prunes, leaving.then_some(LOOK_AGAIN)];
         Ok(Outcome::After(wakes.into_iter().flatten().min().unwrap_or(midnight)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The danger: a clock is ahead for a moment, by as many days as records are kept, and all of them are gone.
+    #[test]
+    fn records_that_are_too_old_go_one_by_one() {
+        let day = |text: &str| -> Date { text.parse().unwrap() };
+        let at = |seconds| Mono::from_start(Duration::from_secs(seconds));
+        let all = ["2026-11-24", "2026-11-25", "2026-11-26"];
+        let mut book = Book {
+            today: DayOfUse::empty(day("2026-11-26")),
+            unwritten: BTreeMap::new(),
+            version: None,
+            days: all.map(|text| (day(text), format!("uid of {text}"))).into(),
+            written: None,
+            pruned: None,
+            there: BTreeMap::new(),
+        };
+        let (none, two) = (day("2026-11-23"), day("2026-11-25"));
+        assert_eq!(book.due(none, at(9_999)), None);
+        assert_eq!(book.due(two, at(100)), Some((day(all[0]), "uid of 2026-11-24", Duration::ZERO)));
+        book.days.remove(&day(all[0]));
+        book.pruned = Some(at(100));
+        assert_eq!(book.due(two, at(700)), Some((day(all[1]), "uid of 2026-11-25", Duration::from_secs(3_000))));
     }
 }

@@ -81,7 +81,7 @@ fn both_sides_agree_though_agents_restart_all_the_time() {
         for figure in [root, provider] {
             assert!((figure as f64 - seen).abs() <= 120.0, "{root} {provider} of {seen}");
         }
-        // One accounting: the ClusterPeer counts the same, but for what is left when the Burst is gone.
+        // One accounting: the ClusterPeer counts the same.
         let spent = world.peer(0, 1).unwrap().status.unwrap().spent;
         assert!((spent.broker_seconds - root).abs() <= 2 * APART, "{spent:?} and {root}");
         Ok(())
@@ -111,6 +111,53 @@ fn what_changes_while_an_agent_is_away_is_counted_when_it_is_back() {
         world.start(1, 0);
         world.run(secs(60)).await?;
         assert_eq!(figures(world), (root, provider), "what is closed stays closed");
+        Ok(())
+    });
+}
+
+/// The danger: a root is deleted, its brokers drain, and nobody counts them against the budget of the peer.
+#[test]
+fn what_is_left_of_a_root_that_is_gone_counts_at_its_peer() {
+    in_world(2, SHORT, async |world| {
+        let spent = |world: &World| world.peer(0, 1).unwrap().status.unwrap().spent;
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        world.cut(0, 1, true);
+        world.run(secs(5)).await?;
+        world.delete(0, "lake");
+        world.run(secs(20)).await?;
+        assert!(burst(world).is_none() && spent(world).brokers == 2, "{:?}", spent(world));
+        world.heal(0, 1);
+        world.until("nothing is left", secs(120), is_closed).await?;
+        world.run(secs(10)).await?;
+        let (root, _) = figures(world);
+        assert!(
+            spent(world).brokers == 0 && (spent(world).broker_seconds - root).abs() <= 20,
+            "{:?} {root}",
+            spent(world)
+        );
+        Ok(())
+    });
+}
+
+/// The danger: a clock was past midnight for a while, and what is used until it is midnight again counts in no day.
+#[test]
+fn what_is_used_after_a_clock_was_set_back_past_midnight_counts() {
+    in_world(2, SHORT, async |world| {
+        let set = |world: &World, seconds| world.sites.iter().for_each(|site| site.clock.set_wrong(seconds));
+        let evening = 16 * 3_600 - 60;
+        let mut sums = Vec::new();
+        for ahead in [evening, evening - 7_200] {
+            set(world, ahead);
+            world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+            world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+            world.run(secs(120)).await?;
+            world.delete(0, "lake");
+            world.until("nothing is left", secs(120), is_closed).await?;
+            sums.push(figures(world).0);
+        }
+        // What was counted until midnight is less than a minute, and lost.
+        assert!(sums[1] - sums[0] >= 100, "{sums:?}");
         Ok(())
     });
 }

@@ -66,6 +66,7 @@ pub(crate) fn peers_of(bursting: &Arc<Bursting>) -> Peers {
                 _ => cores.saturating_mul(1000),
             },
             gpus: whole(part.each.gpus),
+            node_gpus: whole(part.each.gpus),
             memory_mib: u64::try_from(part.each.memory).unwrap_or(0).div_ceil(1 << 20),
             peers: part.peers.iter().map(|name| name.as_str().into()).collect(),
             selector: part.selector.clone(),

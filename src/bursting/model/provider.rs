@@ -200,7 +200,7 @@ impl Provider {
     fn count(&mut self, agent: &ProviderAgent) {
         let away = agent.contacts.away(&root(), now().mono);
         if let Some(mut status) =
-            peers::status(&self.peer, Some(&agent.report()), away, (Usage::default(), false), now())
+            peers::status(&self.peer, Some(&agent.report()), away, (Usage::default(), now().wall, false), now())
         {
             status.conditions.clear();
             self.peer.status = Some(status);

@@ -257,6 +257,7 @@ impl Root {
         }
         let step = burst_status::step(&BurstView {
             now: now(),
+            counted: now().wall,
             grace: TIMES.grace,
             burst: &burst,
             own: &"east".into(),

@@ -1,5 +1,6 @@
 use tributary_api::peer::ClusterPeerSpec;
 use tributary_clock::{Mono, Now};
+use tributary_contract::PossibleCapacity;
 
 use super::*;
 
@@ -20,8 +21,8 @@ fn status(
     brokers: u32,
     now: Now,
 ) -> Option<ClusterPeerStatus> {
-    let hourly = peer.spec.price.hourly(brokers, 1000, 0);
-    super::status(peer, report, away, (Usage { brokers, hourly, ..Usage::default() }, false), now)
+    let hourly = peer.spec.price.unwrap_or_default().hourly(brokers, 1000, 0);
+    super::status(peer, report, away, (Usage { brokers, hourly, ..Usage::default() }, now.wall, false), now)
 }
 
 fn now() -> Now {
@@ -176,7 +177,7 @@ fn what_our_bursts_use_of_a_peer_is_counted_through_every_blip_and_ends_with_its
     assert_eq!(known.status.as_ref().unwrap().spent.broker_seconds, 3_720, "what drained has counted");
     assert_eq!(said(known.status.as_ref().unwrap()), ("False".into(), "Spent".into()));
     assert!(conditions::is_true(&known.status.as_ref().unwrap().conditions, CONNECTED), "a blip says nothing else");
-    known.spec.price.core_hour = "0.5".parse().unwrap();
+    known.spec.price = serde_saphyr::from_str("{coreHour: \"0.5\"}").unwrap();
     known.spec.budget = serde_saphyr::from_str("{cost: 1, renewal: money}").unwrap();
     known.status = status(&known, Some(&up("u1", 100)), NONE, 4, at(1_000));
     assert_eq!(budget_wake(&known, &known.status.as_ref().unwrap().spent, at(1_000).wall).unwrap().as_secs(), 1_620);
@@ -189,6 +190,28 @@ fn what_our_bursts_use_of_a_peer_is_counted_through_every_blip_and_ends_with_its
     known.spec.budget = BurstBudget::default();
     let free = status(&known, Some(&up("u1", 100)), NONE, 0, at(2_001)).unwrap();
     assert_eq!(conditions::find(&free.conditions, BUDGET), None);
+}
+
+/// The dangers: nodes that are added cost no GPU hours, since their group names none; or a budget counts less than they cost.
+#[test]
+fn nodes_that_are_added_cost_the_higher_of_what_both_sides_wrote() {
+    let price = |text: &str| -> Option<Price> { serde_saphyr::from_str(text).unwrap() };
+    let of = |own: &str, of_nodes: &str| {
+        let possible = Some(PossibleCapacity { price: price(of_nodes), ..PossibleCapacity::default() });
+        let capacity = Some(Capacity { possible, ..Capacity::default() });
+        PeerView { price: price(own), capacity, ..PeerView::default() }
+    };
+    let own = "{coreHour: \"0.04\", gpuHour: \"2.10\"}";
+    for (case, own, of_nodes, expected) in [
+        ("a group that names one", own, "{coreHour: \"0.05\"}", "{coreHour: \"0.05\", gpuHour: \"2.10\"}"),
+        ("a cheaper group beside one without a price", own, "{coreHour: \"0.01\", gpuHour: 1}", own),
+        ("a group without a price", own, "null", own),
+        ("none written here", "null", "{gpuHour: 3}", "{gpuHour: 3}"),
+        ("nor there", "null", "null", "null"),
+    ] {
+        let view = of(own, of_nodes);
+        assert_eq!((view.price(true), view.price(false)), (price(expected), price(own)), "{case}");
+    }
 }
 
 #[test]
@@ -229,7 +252,7 @@ fn who_is_to_be_asked_for_nodes_and_is_not_there_is_named_until_it_is() {
     };
     let mut said = |import: Option<ImportPolicy>, unserved: bool| {
         peer.spec.import = import;
-        let usage = (Usage::default(), unserved);
+        let usage = (Usage::default(), now().wall, unserved);
         if let Some(status) = super::status(&peer, Some(&up("u1", 100)), NONE, usage, now()) {
             peer.status = Some(status);
         }

@@ -1,14 +1,16 @@
 //! What a peer is told of this cluster's capacity: coarse, and no promise. Pure.
 
 use std::collections::BTreeMap;
+use std::slice;
 
+use k8s_openapi::api::core::v1::Toleration;
 use tributary_api::peer::ImportPolicy;
 use tributary_contract::{Capacity, NamespaceRoom, PeerName};
 
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
 use super::scale_up;
-use crate::nodes::Amounts;
+use crate::nodes::{Amounts, NodeChoice, NodeView};
 
 /// The capacity that `peer` is told: what is `free` on the nodes where its bursts may run, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
@@ -48,6 +50,17 @@ pub(crate) fn capacity(
     }
 }
 
+/// Where bursts of a peer may run, as far as its policy says: where a template may choose nodes, it may tolerate any taint.
+pub(super) fn open(import: &ImportPolicy) -> impl Fn(&NodeView) -> bool {
+    static ANY: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let all = Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() };
+    let all = import.allow_scheduling.then_some(all);
+    move |node| {
+        let tolerations = all.as_ref().map_or(import.tolerations.as_slice(), slice::from_ref);
+        NodeChoice { selector: &import.node_selector, affinity: &ANY, tolerations }.takes(node)
+    }
+}
+
 /// The same room under the names of the peer's namespaces whose bursts go there. Other namespaces of this cluster are
 /// nobody's business.
 fn as_they_name_it(peer: &PeerName, import: &ImportPolicy, room: &NamespaceRoom) -> Vec<NamespaceRoom> {
@@ -76,7 +89,7 @@ fn original(peer: &PeerName, import: &ImportPolicy, here: &str) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::{self, Brokers, NodeView, PodView};
+    use crate::nodes::{self, Brokers, PodView, Taint};
 
     #[test]
     fn what_is_requested_and_what_policy_forbids_is_not_free() {
@@ -99,6 +112,30 @@ mod tests {
         assert_eq!((seen.free_brokers, seen.free_bursts), (Some(5), None));
         let closed = capacity(&"east".into(), None, &free(&[]), &Ledger::default(), Vec::new());
         assert_eq!((closed.free_brokers, closed.free_bursts), (Some(0), Some(0)));
+    }
+
+    /// The danger: GPU nodes are tainted, so nobody is told of their GPUs, and no burst that tolerates the taint ever asks.
+    #[test]
+    fn tainted_nodes_are_room_for_those_who_may_tolerate_any_taint() {
+        let of = |gpus, taints: &[&str]| NodeView {
+            schedulable: true,
+            labels: [("pool".to_owned(), "hpc".to_owned())].into(),
+            taints: taints.iter().map(|key| Taint { key: (*key).into(), ..Taint::default() }).collect(),
+            allocatable: Amounts { milli_cores: 4000, memory: 1 << 30, gpus },
+            ..NodeView::default()
+        };
+        let nodes: BTreeMap<_, _> = [("plain".to_owned(), of(0, &[])), ("gpu".to_owned(), of(8, &["gpu"]))].into();
+        let gpus = |import: &ImportPolicy| {
+            let free = nodes::free(&nodes, &[] as &[PodView], &Brokers::new(), &open(import));
+            let seen = capacity(&"east".into(), Some(import), &free, &Ledger::default(), Vec::new());
+            (seen.nodes, seen.free_gpus)
+        };
+        let selected = |pool: &str| [("pool".to_owned(), pool.to_owned())].into();
+        let any = ImportPolicy { allow_scheduling: true, ..ImportPolicy::default() };
+        assert_eq!(gpus(&ImportPolicy::default()), (1, 0));
+        assert_eq!(gpus(&any), (2, 8));
+        assert_eq!(gpus(&ImportPolicy { node_selector: selected("hpc"), ..any.clone() }), (2, 8));
+        assert_eq!(gpus(&ImportPolicy { node_selector: selected("other"), ..any }), (0, 0), "what is imposed holds");
     }
 
     #[test]

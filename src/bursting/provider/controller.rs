@@ -31,7 +31,7 @@ use super::rate::Rates;
 use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::slots::Slots;
 use super::warm::Made;
-use super::{admission, results};
+use super::{admission, capacity, results};
 use crate::contact::Contacts;
 use crate::nodes::{self, Amounts, Brokers, NodeChoice, NodeView, PodView};
 use crate::peers::PeerView;
@@ -227,11 +227,11 @@ impl Provider {
             for (name, peer) in &peers {
                 let (import, left) = (peer.import.as_ref(), || self.shared.grants.left(name));
                 let told = || {
-                    // Where its bursts may run, as admission imposes it.
-                    let own = import.and_then(NodeChoice::imposed);
-                    let own = own.map(|choice| nodes::free(&nodes, &pods, &brokers, &|node| choice.takes(node)));
+                    // Where its bursts may run, as admission has it.
+                    let own = import.filter(|import| import.allow_scheduling || NodeChoice::imposed(import).is_some());
+                    let own = own.map(|import| nodes::free(&nodes, &pods, &brokers, &capacity::open(import)));
                     let open = own.as_ref().unwrap_or(&everywhere);
-                    let told = super::capacity::capacity(name, import, open, &state.ledger, left());
+                    let told = capacity::capacity(name, import, open, &state.ledger, left());
                     // What cannot be asked for does not come.
                     Capacity { possible: told.possible.filter(|_| !peer.unserved), ..told }
                 };

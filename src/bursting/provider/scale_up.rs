@@ -18,9 +18,10 @@ use tributary_api::hosted_burst::{HostedBurst, Provisioning};
 use tributary_api::node_group::{LimitedNodeGroup, NewNodes, ScaleUp, ScaleUpPolicy};
 use tributary_api::peer::ImportPolicy;
 use tributary_clock::Mono;
-use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Price, Rejection, RejectionReason};
+use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Rejection, RejectionReason};
 use tributary_flux::Idset;
 
+use super::capacity::open;
 use super::kueue;
 use super::provisioning;
 use super::slot::{SlotStep, SlotView};
@@ -28,6 +29,7 @@ use super::sync;
 use super::teardown::{self, Reason};
 use super::whole;
 use crate::nodes::{Amounts, NodeChoice, NodeView};
+use crate::peers::dearest;
 use crate::timing::later;
 
 /// Brokers that found no room.
@@ -92,16 +94,11 @@ pub(super) fn plan(
 pub(super) fn possible(import: &ImportPolicy, held: &BTreeMap<&str, u32>) -> Option<PossibleCapacity> {
     let policy = import.scale_up.as_ref()?;
     let left = left(policy, held);
-    let choice =
-        NodeChoice { selector: &import.node_selector, affinity: &BTreeMap::new(), tolerations: &import.tolerations };
+    let open = open(import);
     let groups = policy.node_groups.iter().filter_map(|group| {
-        let mut node = NodeView::of_group(&group.group);
-        if import.allow_scheduling {
-            // A template may tolerate whatever it is.
-            node.taints.clear();
-        }
+        let node = NodeView::of_group(&group.group);
         let count = free(group, left, held);
-        (count > 0 && choice.takes(&node)).then_some((node.allocatable, count))
+        (count > 0 && open(&node)).then_some((node.allocatable, count))
     });
     let groups: Vec<(Amounts, u32)> = groups.collect();
     // The most of one kind, if only such nodes came that have the most of it.
@@ -123,19 +120,12 @@ pub(super) fn possible(import: &ImportPolicy, held: &BTreeMap<&str, u32>) -> Opt
         memory_mib: most(&|node| whole(node.memory, 1 << 20)),
         gpus: count(most(&|node| whole(node.gpus, 1))),
         largest_node_cores: count(groups.iter().map(|(node, _)| cores(node)).max().unwrap_or(0)),
-        price: dearest(policy),
+        price: dearest(policy.node_groups.iter().filter_map(|group| group.price)),
         wait_seconds: policy.wait.unsigned(),
     };
-    (possible.nodes > 0).then_some(possible)
-}
-
-/// The highest price of each, if any group has one.
-fn dearest(policy: &ScaleUpPolicy) -> Option<Price> {
-    policy
-        .node_groups
-        .iter()
-        .filter_map(|group| group.price)
-        .reduce(|a, b| Price { core_hour: a.core_hour.max(b.core_hour), gpu_hour: a.gpu_hour.max(b.gpu_hour) })
+    // Whose bursts have brought them all still has to know what they cost.
+    let cost = possible.price.is_some() && !held.is_empty();
+    (possible.nodes > 0 || cost).then_some(possible)
 }
 
 /// Nodes that bursts of a peer may still bring.

@@ -15,6 +15,9 @@ use tributary_render::quantity::milli;
 
 use crate::timing::{elapsed, later};
 
+/// Reason of the condition where a budget of money never ends.
+pub(super) const NO_PRICE: &str = "NoPrice";
+
 /// The longest that a budget is warned of before its end, if its user says nothing else.
 const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
 
@@ -25,6 +28,8 @@ pub(crate) struct Account<'a> {
     pub name: &'static str,
     pub budget: &'a BurstBudget,
     pub spent: &'a Spent,
+    /// A ClusterPeer that says no price, if brokers are used there.
+    pub unpriced: Option<&'a str>,
 }
 
 /// How a budget stands at a moment. The most urgent one is the greatest.
@@ -32,6 +37,8 @@ pub(crate) struct Account<'a> {
 pub(crate) enum Standing {
     /// Nothing of it is being used.
     Idle(String),
+    /// What is used of it costs nothing: it never ends.
+    Free(Free),
     /// It is being used.
     Within(Reckoning),
     /// It ends soon.
@@ -40,6 +47,15 @@ pub(crate) enum Standing {
     Unreadable(String),
     /// Nothing is left, and why.
     Spent(String),
+}
+
+/// A budget of money that never ends.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Free {
+    limit: String,
+    brokers: u32,
+    /// The ClusterPeer whose price nobody wrote.
+    unpriced: Option<String>,
 }
 
 /// When a budget ends, if the number of brokers stays as it is.
@@ -134,7 +150,13 @@ impl Limit {
         let left = self.total.saturating_sub(sum).max(0);
         let since = spent.since.as_ref().filter(|_| rate > 0).map(|since| since.0);
         let Some(since) = since else {
-            return if left == 0 { Standing::Spent(self.spent()) } else { Standing::Idle(self.text) };
+            return match spent.brokers {
+                _ if left == 0 => Standing::Spent(self.spent()),
+                0 => Standing::Idle(self.text),
+                brokers => {
+                    Standing::Free(Free { limit: self.text, brokers, unpriced: account.unpriced.map(str::to_owned) })
+                }
+            };
         };
         let lasts = |amount: i64| {
             let seconds = (i128::from(amount) * per + i128::from(rate) - 1) / i128::from(rate);
@@ -170,7 +192,7 @@ impl Standing {
         match self {
             Self::Within(reckoning) => Some(elapsed(now, reckoning.warns)),
             Self::Ending(reckoning) => Some(elapsed(now, reckoning.ends)),
-            Self::Idle(_) | Self::Unreadable(_) | Self::Spent(_) => None,
+            Self::Idle(_) | Self::Free(_) | Self::Unreadable(_) | Self::Spent(_) => None,
         }
     }
 
@@ -178,6 +200,13 @@ impl Standing {
     pub(crate) fn statement(&self) -> Statement {
         match self {
             Self::Idle(limit) => Statement::holds(BUDGET, "Within", format!("{limit}: nothing is used at the moment")),
+            Self::Free(Free { limit, brokers, unpriced: Some(peer) }) => {
+                let why = format!("{limit}: {brokers} brokers are used, and ClusterPeer {peer} has no price");
+                Statement::unknown(BUDGET, NO_PRICE, format!("{why}: this budget never ends; write spec.price"))
+            }
+            Self::Free(Free { limit, brokers, unpriced: None }) => {
+                Statement::holds(BUDGET, "Within", format!("{limit}: {brokers} brokers are used, and cost nothing"))
+            }
             Self::Within(Reckoning { ends, limit, .. }) => {
                 Statement::holds(BUDGET, "Within", format!("{limit} lasts until {ends:.0} with as many brokers as now"))
             }
@@ -215,7 +244,7 @@ mod tests {
     }
 
     fn standing(budget: &BurstBudget, spent: &Spent, now: i64) -> Option<Standing> {
-        Account { name: "the burst", budget, spent }.standing(at(now))
+        Account { name: "the burst", budget, spent, unpriced: Some("west") }.standing(at(now))
     }
 
     #[test]
@@ -236,8 +265,31 @@ mod tests {
         assert_eq!((reckoning.ends, reckoning.limit.as_str()), (at(4_500), "cost 2.5 of the burst"));
         let free = Spent::default().on(Usage { brokers: 4, ..Usage::default() }, None, at(0));
         let free = standing(&budget("{cost: 1}"), &free, 99_999);
-        assert!(matches!(free, Some(Standing::Idle(_))), "what costs nothing lasts: {free:?}");
+        assert!(matches!(free, Some(Standing::Free(_))), "what costs nothing lasts: {free:?}");
         insta::assert_debug_snapshot!([said(0), said(5_000), said(9_999)].map(|one| one.statement().message));
+    }
+
+    #[test]
+    fn money_without_a_price_never_ends_and_nobody_says_that_nothing_is_used() {
+        let free = Spent::default().on(Usage { brokers: 4, ..Usage::default() }, None, at(0));
+        let said = |yaml: &str, unpriced, spent: &Spent| {
+            let said = Account { name: "the root", budget: &budget(yaml), spent, unpriced }.standing(at(99)).unwrap();
+            let said = said.statement();
+            (said.status, said.reason, said.message)
+        };
+        let (status, reason, message) = said("{cost: 250}", Some("west"), &free);
+        assert_eq!((status, reason.as_str()), (None, "NoPrice"));
+        let expected = "cost 250 of the root: 4 brokers are used, and ClusterPeer west has no price: this budget never ends; \
+                        write spec.price";
+        assert_eq!(message, expected);
+        let (status, reason, message) = said("{cost: 250}", None, &free);
+        assert_eq!((status, reason.as_str()), (Some(true), "Within"), "a price of 0 is a price");
+        assert_eq!(message, "cost 250 of the root: 4 brokers are used, and cost nothing");
+        let idle = said("{cost: 250}", Some("west"), &Spent::default()).2;
+        assert_eq!(idle, "cost 250 of the root: nothing is used at the moment");
+        let both = said("{cost: 250, brokerHours: 9}", Some("west"), &free);
+        assert_eq!((both.0, both.1.as_str()), (Some(true), "Within"), "it ends by its other limit");
+        assert_eq!(said("{cost: 0}", Some("west"), &free).1, "Spent");
     }
 
     #[test]

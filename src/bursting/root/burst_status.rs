@@ -27,7 +27,7 @@ use super::place::{self, Claims, Wish};
 use super::placement_backoff;
 use crate::contact::Contacts;
 use crate::note::Note;
-use crate::peers::PeerView;
+use crate::peers::{PeerView, dearest};
 use crate::template::Charge;
 use crate::timing::{LOST_AFTER, elapsed, later};
 
@@ -47,6 +47,8 @@ pub(crate) enum Answer {
 pub(crate) struct BurstView<'a> {
     /// The moment.
     pub now: Now,
+    /// The moment, as budgets count it.
+    pub counted: Timestamp,
     /// How long an offer stays with a lost peer that does not have the certificate.
     pub grace: Duration,
     /// The Burst as it is stored.
@@ -128,8 +130,7 @@ impl<'a> Draft<'a> {
     /// Why it is placed nowhere for now, though its root wants it.
     fn held(&mut self) -> Option<(BurstHold, String)> {
         let before = self.status.held.take();
-        let now = self.view.now.wall;
-        let spent = Standing::tightest(own_accounts(&self.status, self.view), now);
+        let spent = Standing::tightest(own_accounts(&self.status, self.view), self.view.counted);
         let spec = &self.view.burst.spec;
         let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
         let known = decide::last(Some(&self.status));
@@ -155,15 +156,18 @@ impl<'a> Draft<'a> {
         let gone = lost.is_some_and(|lost| lost >= hold::longest(spec));
         let there = self.status.peer.is_some() && self.status.hosted_uid.is_some() && !over && !gone;
         let (brokers, now) = (if there { *size } else { 0 }, self.view.now.wall);
-        let usage = self.usage(brokers);
-        self.status.spent = self.status.spent.on(usage, budget.renewal.as_deref(), now);
+        // Whoever finds a budget without a price writes one: it counts from then on.
+        let written = self.placed().and_then(|peer| self.view.peers.get(&peer)?.price);
+        self.status.price = self.status.price.or(written);
+        let (usage, counted) = (self.usage(brokers), self.view.counted);
+        self.status.spent = self.status.spent.on(usage, budget.renewal.as_deref(), counted);
         // An agent before this one may have counted no more than what is spent.
         let accepted = self.status.times.as_ref().and_then(|times| times.accepted.as_ref());
         let begins =
             accepted.filter(|_| self.status.used == Spent::default()).map_or(now, |MicroTime(at)| now.min(*at));
         self.status.used = self.status.used.on(usage, None, begins);
-        let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(now));
-        let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(now)).collect();
+        let standings = accounts(&self.status, self.view).filter_map(|account| account.standing(counted));
+        let wakes: Vec<_> = standings.filter_map(|standing| standing.wake(counted)).collect();
         wakes.into_iter().for_each(|delay| self.wake_in(delay));
     }
 
@@ -173,7 +177,7 @@ impl<'a> Draft<'a> {
             return Usage::default();
         }
         let BurstSpec { cores, gpus, template, .. } = &self.view.burst.spec;
-        Charge::of(*cores, *gpus, template).usage(brokers, self.status.price)
+        Charge::of(*cores, *gpus, template).usage(brokers, self.status.price.unwrap_or_default())
     }
 
     fn hold(&mut self) {
@@ -205,7 +209,7 @@ impl<'a> Draft<'a> {
             }
         }
         if self.status.peer.is_none() {
-            match Standing::tightest(own_accounts(&self.status, self.view), self.view.now.wall) {
+            match Standing::tightest(own_accounts(&self.status, self.view), self.view.counted) {
                 Some(Standing::Unreadable(why)) => self.hold_back(BurstHold::BudgetSpent, why),
                 _ => self.place(),
             }
@@ -348,6 +352,11 @@ impl<'a> Draft<'a> {
             "" => format!("{peer}: {}", said.phase),
             text => format!("{peer}: {text}"),
         };
+        if said.phase == BurstPhase::ScalingUp && self.status.phase != BurstPhase::ScalingUp {
+            // It seemed to have room, and adds nodes, which may cost more.
+            let of_nodes = self.view.peers.get(peer).and_then(|there| there.price(true));
+            self.status.price = dearest(self.status.price.into_iter().chain(of_nodes));
+        }
         self.set(said.phase, message);
         let status = &mut self.status;
         // One that was let go, and comes back with what it still has, asks for no certificate again.
@@ -450,10 +459,10 @@ impl<'a> Draft<'a> {
     }
 
     /// What it costs there at this moment.
-    fn price(&self, peer: &PeerName) -> Price {
+    fn price(&self, peer: &PeerName) -> Option<Price> {
         let BurstView { burst, peers, claimed, .. } = self.view;
         let grows = place::grows(peer, &offer::wish(burst), peers, &claimed.claimed());
-        peers.get(peer).map(|there| there.price(grows)).unwrap_or_default()
+        peers.get(peer).and_then(|there| there.price(grows))
     }
 
     /// From now on it costs what the peer costs at this moment.
@@ -472,7 +481,7 @@ impl<'a> Draft<'a> {
         status.credential_recipients.iter_mut().filter(held).for_each(|known| known.free_since = Some(now.clone()));
         self.parting = peer.map(PeerName::from);
         status.lost_since = None;
-        status.price = Price::default();
+        status.price = None;
         status.hosted_uid = None;
         status.acknowledged_generation = None;
         status.rank_map_digest = None;
@@ -524,18 +533,19 @@ impl<'a> Draft<'a> {
 
 /// The budgets that hold for a burst wherever it is.
 fn own_accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
-    let own = Account { name: "the burst", budget: &view.burst.spec.budget, spent: &status.spent };
-    let of_root = view.root.and_then(|root| {
+    let unpriced = status.peer.as_deref().filter(|_| status.price.is_none());
+    let own = Account { name: "the burst", budget: &view.burst.spec.budget, spent: &status.spent, unpriced };
+    let of_root = view.root.and_then(move |root| {
         let spent = &root.status.as_ref()?.bursts_spent;
-        Some(Account { name: "the root", budget: &root.spec.flux.bursting.budget, spent })
+        Some(Account { name: "the root", budget: &root.spec.flux.bursting.budget, spent, unpriced })
     });
     [own].into_iter().chain(of_root)
 }
 
 /// The budgets that hold for a burst where it is.
 pub(super) fn accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
-    let peer = status.peer.as_deref().and_then(|peer| view.peers.get(peer));
-    own_accounts(status, view).chain(peer.map(PeerView::account))
+    let peer = status.peer.as_deref().and_then(|name| Some(view.peers.get(name)?.account(name)));
+    own_accounts(status, view).chain(peer)
 }
 
 /// When the provider's steps were reached, on our clock: what lies between them is the provider's word, and the first one

@@ -12,7 +12,7 @@ use tributary_contract::PhaseTimes;
 use tributary_contract::observed::Step;
 use tributary_contract::tunnel::Ends;
 
-use super::budget::Standing;
+use super::budget::{NO_PRICE, Standing};
 use super::burst_status::{BurstView, accounts};
 use super::demand::decide::{self, Seen};
 use crate::note::Note;
@@ -21,10 +21,10 @@ use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
 /// Reason for what does not reach the peer.
 pub(super) const UNDELIVERABLE: &str = "Undeliverable";
 
-/// What ends in the agents, and what to do about it.
+/// Which connections end in the agents, and why.
 const IN_AGENTS: &str = "connections of brokers break when another agent leads, on either side, and brokers connect again: \
     the lead's pod or the burst's runs no end of the tunnel (an older agent started it, its nodes have another architecture, \
-    its image has no `getent`, or `flux.brokerConfig` is the user's own)";
+    its image has no `getent`, `flux.brokerConfig` is the user's own, or `pod.hostNetwork` is set)";
 
 /// Sets the conditions of `status`, and adds an event for each milestone that `old` had not reached.
 pub(super) fn conclude(
@@ -81,7 +81,8 @@ pub(super) fn conclude(
         (PREFLIGHT, preflight.is_none()),
         (BUDGET, budget.is_none()),
         (DEMAND, status.demand.is_none()),
-        (TUNNEL_ENDS, !by_tunnel),
+        // Nobody is connected, and nobody should be.
+        (TUNNEL_ENDS, !by_tunnel || view.ends.in_pods == 0 && status.ready_brokers == 0),
     ];
     let gone: Vec<&str> = gone.into_iter().filter(|(_, gone)| *gone).map(|(type_, _)| type_).collect();
     let said = [placed, admitted, ready, online].into_iter().chain(preflight).chain(budget).chain(demand);
@@ -113,12 +114,12 @@ pub(super) fn conclude(
     }
 }
 
-/// How the tightest of its budgets stands. That it ends soon, or has ended, is an event as well.
+/// How the tightest of its budgets stands. That it ends soon, has ended, or never ends, is an event as well.
 fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) -> Option<Statement> {
-    let statement = Standing::tightest(accounts(status, view), view.now.wall)?.statement();
+    let statement = Standing::tightest(accounts(status, view), view.counted)?.statement();
     let before = conditions::find(&old.conditions, BUDGET).map(|condition| condition.reason.as_str());
     let reason = statement.reason.as_str();
-    if ["Ending", "Spent"].contains(&reason) && before != Some(reason) {
+    if ["Ending", "Spent", NO_PRICE].contains(&reason) && before != Some(reason) {
         notes.push(Note::warning(format!("Budget{reason}"), statement.message.clone()));
     }
     Some(statement)
@@ -177,8 +178,11 @@ fn tunnel_ends(status: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> 
     let Ends { in_pods, in_agents } = view.ends;
     match (in_pods, in_agents) {
         _ if !view.burst.spec.tunnel => None,
+        (_, 1..) if status.ready_brokers > 0 => {
+            let message = format!("{in_agents} of {} {IN_AGENTS}", in_pods + in_agents);
+            Some(Statement::fails(TUNNEL_ENDS, "InAgents", message))
+        }
         (1.., _) => Some(Statement::holds(TUNNEL_ENDS, "InPods", "connections of brokers outlast the agents")),
-        (0, 1..) if status.ready_brokers > 0 => Some(Statement::fails(TUNNEL_ENDS, "InAgents", IN_AGENTS)),
         _ => None,
     }
 }

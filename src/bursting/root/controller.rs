@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
@@ -313,6 +314,7 @@ impl Root {
         let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
         Some(PlacedView {
             now: shared.now(),
+            counted: shared.counted(),
             peers,
             contacts: shared.root_contacts(),
             answers: shared.exchange.answers(&uid),
@@ -446,6 +448,7 @@ pub(crate) struct RootView {
 /// A Burst, and what its status follows from.
 pub(crate) struct PlacedView {
     now: Now,
+    counted: Timestamp,
     burst: Arc<Burst>,
     peers: BTreeMap<PeerName, PeerView>,
     contacts: Contacts,
@@ -521,6 +524,7 @@ impl Controller for Root {
             }
             View::Burst(view) => Step::Place(Box::new(burst_status::step(&BurstView {
                 now: view.now,
+                counted: view.counted,
                 grace: times.grace,
                 burst: &view.burst,
                 own: &self.shared.own,

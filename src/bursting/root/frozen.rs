@@ -55,9 +55,10 @@ mod tests {
         let mut contacts = Contacts::begin(now.mono);
         contacts.observe([&west], now.mono);
         let price = Price { core_hour: "1".parse().unwrap(), ..Price::default() };
-        let peer = PeerView { state: PeerState::Connected, price, ..PeerView::default() };
+        let peer = PeerView { state: PeerState::Connected, price: Some(price), ..PeerView::default() };
         step(&BurstView {
             now,
+            counted: now.wall,
             grace: Times::default().grace,
             burst,
             own: &"east".into(),

@@ -131,8 +131,9 @@ pub fn wish(burst: &Burst) -> Wish {
         max_size: spec.max_size,
         cores: charge.cores,
         milli_cores: charge.milli_cores,
+        gpus: charge.gpus,
         // As peers count what is free on their nodes; admission counts the others.
-        gpus: charge.node_gpus,
+        node_gpus: charge.node_gpus,
         // Admission counts it.
         memory_mib: 0,
         peers: spec.peers.iter().map(|name| name.as_str().into()).collect(),

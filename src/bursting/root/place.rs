@@ -28,8 +28,10 @@ pub struct Wish {
     pub cores: u32,
     /// Thousandths of a core per broker, as nodes count them.
     pub milli_cores: u32,
-    /// GPUs per broker.
+    /// GPUs per broker, as quotas and prices count them.
     pub gpus: u32,
+    /// The same, as nodes count them.
+    pub node_gpus: u32,
     /// Memory per broker, in MiB, as far as it is known.
     pub memory_mib: u64,
     /// Peers by name, best first.
@@ -78,7 +80,7 @@ impl Claimed {
     /// Adds a burst that was accepted: the peer counts it as promised, but its pods are on no node yet.
     pub(crate) fn add_pods(&mut self, wish: &Wish) {
         self.cores = self.cores.saturating_add(wish.cores_of_all());
-        self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.gpus));
+        self.gpus = self.gpus.saturating_add(wish.size.saturating_mul(wish.node_gpus));
     }
 }
 
@@ -159,7 +161,7 @@ pub fn candidates(
     let candidate = |peer: PeerName| {
         let fit = able(&peer, wish, peers, claimed, excluded);
         let view = peers.get(&peer);
-        let price = view.map(|view| view.price(matches!(fit, Ok(Fit::Growing(_))))).unwrap_or_default();
+        let price = view.and_then(|view| view.price(matches!(fit, Ok(Fit::Growing(_))))).unwrap_or_default();
         let fitting = wish.prefer.iter().filter(|one| view.is_some_and(|view| one.peers.matches(&view.labels)));
         let weight = fitting.map(|one| u64::from(one.weight.unsigned_abs())).sum();
         Candidate { fit, weight, hourly: price.hourly(wish.size, wish.milli_cores, wish.gpus), peer }
@@ -283,7 +285,8 @@ fn able(
         return Ok(Fit::Short(reason));
     }
     let none = PossibleCapacity::default();
-    Ok(match (room(wish, capacity, &none, claimed), &capacity.possible) {
+    let possible = capacity.possible.as_ref().filter(|possible| possible.nodes > 0);
+    Ok(match (room(wish, capacity, &none, claimed), possible) {
         (Ok(spare), _) => Fit::Roomy(spare),
         (Err(reason), None) => Fit::Short(reason),
         (Err(_), Some(possible)) => match room(wish, capacity, possible, claimed) {
@@ -324,7 +327,7 @@ fn room(wish: &Wish, capacity: &Capacity, more: &PossibleCapacity, claimed: Clai
     short("cores on one node", wish.milli_cores.div_ceil(1000), largest)?;
     let with = |free: u32, more: u32, claimed: u32| free.saturating_add(more).saturating_sub(claimed);
     let gpus = with(capacity.free_gpus, more.gpus, claimed.gpus);
-    short("GPUs", wish.size.saturating_mul(wish.gpus), gpus)?;
+    short("GPUs", wish.size.saturating_mul(wish.node_gpus), gpus)?;
     short("cores", wish.cores_of_all(), with(capacity.free_cores, more.cores, claimed.cores))
 }
 
@@ -404,7 +407,8 @@ mod tests {
     }
 
     fn priced(world: &mut BTreeMap<PeerName, PeerView>, peer: &str, core_hour: &str) {
-        world.get_mut(peer).unwrap().price.core_hour = core_hour.parse().unwrap();
+        let price = Price { core_hour: core_hour.parse().unwrap(), ..Price::default() };
+        world.get_mut(peer).unwrap().price = Some(price);
     }
 
     fn preferring(size: u32, labels: &[(&str, &str, i32)]) -> Wish {
@@ -624,7 +628,7 @@ mod tests {
         let huge = |peers: &[&str]| Wish { milli_cores: 9000, ..named(1, peers) };
         assert_eq!(placed(&both, &huge(&["west", "north"])), chosen("west", false), "asked in vain: it will say why");
         // GPUs, and what policy and quotas leave.
-        let gpus = Wish { gpus: 2, ..wish(2) };
+        let gpus = Wish { gpus: 2, node_gpus: 2, ..wish(2) };
         assert_eq!(placed(&west, &gpus), chosen("west", true));
         assert!(placed(&world(), &gpus).0.is_err());
         let mut full = west.clone();

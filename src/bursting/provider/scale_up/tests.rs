@@ -142,4 +142,9 @@ fn the_highest_price_and_the_longest_wait_are_told_with_what_could_come() {
     assert_eq!(told([None; 3]).0, None);
     let prices = [Some("{coreHour: \"0.04\"}"), Some("{coreHour: \"0.03\", gpuHour: 2}"), None];
     assert_eq!(told(prices), (Some(json!({"coreHour": "0.04", "gpuHour": "2"})), 600));
+    let mut policy = policy(2);
+    policy.node_groups[0].price = Some(serde_saphyr::from_str("{coreHour: 1}").unwrap());
+    let import = ImportPolicy { scale_up: Some(policy), ..ImportPolicy::default() };
+    let all = possible(&import, &[("small", 2)].into()).unwrap();
+    assert!(all.nodes == 0 && all.price.is_some(), "whose bursts have brought them all has to know: {all:?}");
 }

@@ -7,8 +7,9 @@ use tributary_contract::tunnel::Ends;
 
 use super::*;
 use crate::root::demand::ask::Asked;
-use crate::timing::{Times, reserved_for};
+use crate::timing::{Times, reserved_for, unhurried};
 
+mod budget;
 mod demand;
 mod lost;
 mod tunnel_ends;
@@ -28,6 +29,8 @@ struct World {
     root: Option<MiniCluster>,
     seen: Option<Seen>,
     secs: u64,
+    /// By how much the wall clock was set ahead.
+    ahead: i64,
     notes: Vec<String>,
 }
 
@@ -62,6 +65,7 @@ impl World {
             root: None,
             seen: None,
             secs: 0,
+            ahead: 0,
             notes: Vec::new(),
         };
         world.connect("west").connect("north");
@@ -149,7 +153,7 @@ impl World {
     fn after(&mut self, secs: u64) -> &mut Self {
         self.secs += secs;
         let mono = Mono::from_start(Duration::from_secs(self.secs));
-        let now = Now { mono, wall: Timestamp::from_second(1_000_000 + self.secs as i64).unwrap() };
+        let now = Now { mono, wall: Timestamp::from_second(1_000_000 + self.secs as i64 + self.ahead).unwrap() };
         let present: Vec<_> = self.peers.iter().filter(|(_, peer)| peer.in_session()).map(|(name, _)| name).collect();
         self.contacts.observe(present, mono);
         let own = PeerName::from("east");
@@ -157,6 +161,7 @@ impl World {
         let before = self.burst.status.clone();
         let view = BurstView {
             now,
+            counted: unhurried(Now { mono: Mono::ZERO, wall: Timestamp::from_second(1_000_000).unwrap() }, now),
             grace: Times::default().grace,
             burst: &self.burst,
             own: &own,
@@ -364,14 +369,14 @@ fn a_peer_that_changed_its_mind_gets_the_standing_offer_and_an_evicting_one_has_
 fn answers_of_another_life_are_ignored() {
     let mut world = World::new();
     let west_costs = || Price { core_hour: "2".parse().unwrap(), ..Price::default() };
-    world.peers.get_mut("west").unwrap().price = west_costs();
+    world.peers.get_mut("west").unwrap().price = Some(west_costs());
     world.named(&["west"]).step();
     world.say_of("west", BurstPhase::Ready, "job-0", 1).step().is(BurstPhase::Offered, Some("west"));
     world.say("west", BurstPhase::Ready).step().is(BurstPhase::Ready, Some("west"));
     world.edit(|spec| spec.incarnation = "job-2".into()).step().is(BurstPhase::Offered, Some("west"));
     let status = world.burst.status.clone().unwrap();
     assert_eq!((status.ready_brokers, status.hosted_uid), (0, None));
-    assert_eq!(status.price, west_costs(), "it costs what it did");
+    assert_eq!(status.price, Some(west_costs()), "it costs what it did");
     world.edit(|spec| spec.size = 2);
     world.say_of("west", BurstPhase::Rejected, "job-2", 1).step().is(BurstPhase::Offered, Some("west"));
 }

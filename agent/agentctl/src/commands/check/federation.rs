@@ -260,8 +260,13 @@ fn connection(state: &PeerRow) -> String {
 fn policy(found: &Found) -> Section {
     let mut section = Section::new("policy");
     for peer in found.peers.iter().flatten() {
-        let Some(import) = &peer.spec.import else { continue };
         let name = peer.name_any();
+        if let (Some(cost), None) = (peer.spec.budget.cost, peer.spec.price) {
+            let detail = format!("cost {cost} never ends: the ClusterPeer has no price");
+            let hint = "write spec.price of the ClusterPeer, or limit brokerHours instead";
+            section.warns(format!("budget of {name}"), detail, hint);
+        }
+        let Some(import) = &peer.spec.import else { continue };
         of_policy(&mut section, found, &name, import);
         let conditions = peer.status.iter().flat_map(|status| &status.conditions);
         let said = conditions.filter(|said| said.type_ == condition::SCALE_UP && said.status == "False");

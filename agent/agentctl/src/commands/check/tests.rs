@@ -378,6 +378,9 @@ fn every_trouble_has_a_line_and_a_hint() {
             let status = json!({"connected": true, "conditions": [said]});
             found.peers.as_mut().unwrap()[0].status = of(status);
         }),
+        ("a budget of money where nothing has a price", true, |found| {
+            found.peers.as_mut().unwrap()[0].spec.budget.cost = Some("500".parse().unwrap());
+        }),
         ("brokers of a peer that cannot join", false, |found| {
             let (message, hint) =
                 ("the root's brokers are of Flux 0.68, and image view:0.75.0 brings 0.75", "use images of one version");

@@ -269,6 +269,7 @@ fn finished(draft: Draft, known: &Known, claimed: &mut BTreeMap<PeerName, Claime
             let reason = format!("hosts {}; it gets it once it has accepted", cluster.slot);
             plan.recipients.push(Recipient { cluster: peer.clone(), secret: names::curve(&cluster.slot), reason });
         }
+        plan.notes.extend(unpriced(&object, burst, &cluster, known));
         plan.clusters.push(cluster);
     }
     plan
@@ -347,6 +348,16 @@ fn misspelt(burst: &Burst, known: &Known) -> Option<String> {
     let some = !strangers.is_empty() && strangers.len() < burst.spec.peers.len();
     some.then(|| {
         format!("burst {} names {}, which is no peer of this cluster", burst.spec.slot, strangers.join(" and "))
+    })
+}
+
+/// A budget of money that never ends where the burst goes.
+fn unpriced(object: &MiniCluster, burst: &Burst, cluster: &ClusterPlan, known: &Known) -> Option<String> {
+    let peer = cluster.cluster.as_deref()?;
+    let view = known.peers.as_ref()?.get(peer)?;
+    let limited = [&object.spec.flux.bursting.budget, &burst.spec.budget].into_iter().any(|one| one.cost.is_some());
+    (limited && view.price.is_none()).then(|| {
+        format!("burst {}: its budget of money never ends on {peer}: ClusterPeer {peer} has no price", burst.spec.slot)
     })
 }
 

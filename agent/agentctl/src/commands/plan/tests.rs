@@ -196,6 +196,20 @@ fn the_peers_are_compared_in_a_table() {
 }
 
 #[test]
+fn a_budget_of_money_where_nothing_has_a_price_is_noted() {
+    let notes = |peers| {
+        let text = LAKE.replace("bursting: {", "bursting: {budget: {cost: 250}, ");
+        plan(&read(&text), &Known { peers: Some(peers), ..known() }).mini_clusters[0].notes.join("\n")
+    };
+    let mut peers = known().peers.unwrap();
+    let all = notes(peers.clone());
+    let of_west = "burst lake-burst-0: its budget of money never ends on west: ClusterPeer west has no price";
+    assert!(all.contains(of_west) && all.contains("never ends on north"), "{all}");
+    peers.values_mut().for_each(|peer| peer.price = serde_json::from_value(json!({"coreHour": 0})).unwrap());
+    assert!(!notes(peers.clone()).contains("never ends"), "a price of 0 is a price: {}", notes(peers));
+}
+
+#[test]
 fn what_runs_already_is_held_against_it() {
     let manifest = read(LAKE);
     let before = {
