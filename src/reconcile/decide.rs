@@ -11,9 +11,10 @@ use tributary_render::{Boot, NOTHING_TO_DO, Problems, QUORUM_KEY, RENDER_REVISIO
 
 use super::allowance::Deadline;
 use super::dereference::{JobState, Known};
-use super::ending::is_out_of_memory;
+use super::ending::ends_here;
 use super::in_place::{JobChange, JobSettings};
 use super::refusal::Refusal;
+use super::status::JobFacts;
 
 /// What rendering came to.
 pub(crate) type Rendering = Result<Rendered, Problems>;
@@ -149,6 +150,12 @@ impl Decision {
         Self { waiting: Some((refusal.reason.to_owned(), refusal.sentence)), refused: refusal.lasts, ..self }
     }
 
+    /// This instance ends, and another takes its place.
+    fn restarts(why: &str) -> Self {
+        let sentence = format!("the instance is started anew ({why}): bursts are released, then the Job is deleted");
+        Self { action: Action::Restart, restarting: true, ..Self::waits("Restarting", sentence) }
+    }
+
     /// Nothing, because of this: reason and sentence.
     pub(crate) fn waits(reason: &str, sentence: impl Into<String>) -> Self {
         Self { waiting: Some((reason.to_owned(), sentence.into())), ..Self::of(Action::Nothing) }
@@ -187,11 +194,15 @@ pub(crate) fn decide(
             restarting: true,
             ..Decision::waits("Restarting", "the last Job is being deleted; the next one is made when it is gone")
         },
-        JobState::Adopted { facts, settings } => match &facts.outcome {
-            Some(_) if spec.cleanup => Decision::of(Action::CleanUp),
-            Some(_) => Decision::of(Action::Nothing),
+        JobState::Adopted { facts, settings } => match (&facts.outcome, asks_for_restart(known, rendering, frozen)) {
+            (Some(_), _) if spec.cleanup => Decision::of(Action::CleanUp),
+            (Some(_), Some(why)) => match unmakable {
+                None => Decision::restarts(&why),
+                Some(_) => Decision { held: held(&why, unmakable), ..Decision::of(Action::Nothing) },
+            },
+            (Some(_), None) => Decision::of(Action::Nothing),
             // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
-            None => Decision::of(Action::Maintain(Maintenance {
+            (None, _) => Decision::of(Action::Maintain(Maintenance {
                 job: JobChange {
                     scale: scale(known, facts.parallelism),
                     suspend: suspend(known, settings),
@@ -214,21 +225,10 @@ pub(crate) fn decide(
             }
             let restart_required = restart_required(known, rendering, frozen);
             let asked = asks_for_restart(known, rendering, frozen);
-            let held = match (asked, unmakable) {
-                (Some(why), None) => {
-                    let sentence =
-                        format!("the instance is started anew ({why}): bursts are released, then the Job is deleted");
-                    return Decision {
-                        action: Action::Restart,
-                        restarting: true,
-                        ..Decision::waits("Restarting", sentence)
-                    };
-                }
-                (Some(why), Some(unmakable)) => {
-                    Some(format!("{why}; this instance stays, since the next one cannot be made: {unmakable}"))
-                }
-                (None, _) => None,
-            };
+            if let (Some(why), None) = (&asked, unmakable) {
+                return Decision::restarts(why);
+            }
+            let held = asked.and_then(|why| held(&why, unmakable));
             if facts.outcome.is_some() {
                 let removes = removes_volumes(known) && restart_required.is_empty() && held.is_none();
                 let action = if removes { Action::RemoveVolumes } else { Action::Nothing };
@@ -237,7 +237,7 @@ pub(crate) fn decide(
             let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
             maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism));
-            if is_out_of_memory(&known.lead, spec) && !known.is_part() {
+            if ends_here(&known.lead, spec, has_run(known, facts)) && !known.is_part() {
                 maintenance.job.backoff_limit = (settings.backoff_limit != Some(0)).then_some(0);
             }
             Decision { restart_required, held, ..Decision::of(Action::Maintain(maintenance)) }
@@ -245,9 +245,19 @@ pub(crate) fn decide(
     }
 }
 
+/// Why an instance that is to end stays.
+fn held(why: &str, unmakable: Option<&str>) -> Option<String> {
+    Some(format!("{why}; this instance stays, since the next one cannot be made: {}", unmakable?))
+}
+
 /// Why the instance is to end, and another to take its place; `None`: nobody asks for that.
 pub(crate) fn asks_for_restart(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Option<String> {
-    let JobState::Ours { settings, .. } = &known.job else { return None };
+    // A run of upstream's ends before another takes its place.
+    let settings = match &known.job {
+        JobState::Ours { settings, .. } => settings,
+        JobState::Adopted { facts, settings } if facts.outcome.is_some() => settings,
+        _ => return None,
+    };
     rendering.as_ref().ok()?;
     if asked_restart(known).is_some_and(|asked| settings.restart.as_ref() != Some(asked)) {
         return Some("the annotation tributary.dev/restart asks for it".to_owned());
@@ -309,6 +319,12 @@ fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     let lost = before.is_some_and(|before| known.lead.pod.as_ref() != Some(before) && !ended_well(before));
     let is_done = completed && lost && !spec.flux.complete_workers;
     Some(if is_done { NOTHING_TO_DO.to_owned() } else { wanted.clone() })
+}
+
+/// Whether the instance of this Job has run: see `status.lead`.
+fn has_run(known: &Known, facts: &JobFacts) -> bool {
+    let status = known.status();
+    status.lead.pod.is_some() && status.incarnation.as_ref() == Some(&facts.uid)
 }
 
 /// People suspend Jobs too: only a change of our own value is carried over. A Job in a queue of Kueue would be ended by that,
@@ -378,14 +394,13 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_api::minicluster::{LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus};
     use tributary_flux::{RankMap, Slot};
     use tributary_render::{Problem, problem::reason};
 
     use super::*;
     use crate::ending::JobOutcome;
     use crate::lead::{Exit, LeadFacts};
-    use crate::status::JobFacts;
     use crate::view::FilesView;
 
     fn known(job: JobState) -> Known {
@@ -566,6 +581,19 @@ mod tests {
         assert_eq!(limit(killed("Error"), None), None, "its pod was stopped, and is replaced");
         assert_eq!(limit_of(killed("OOMKilled"), None, Some("Never")), Some(0));
         assert_eq!(limit_of(killed("OOMKilled"), None, Some("OnFailure")), None, "it is run again in its pod");
+        assert_eq!(limit(killed("StartError"), None), Some(0), "its image has no shell");
+        let mut has_run = known(running(JobFacts::default()));
+        has_run.lead = killed("StartError");
+        let has_run = with(has_run, |object| {
+            let lead = LeadStatus { pod: Some("lake-0-a".into()), ..LeadStatus::default() };
+            object.status = Some(MiniClusterStatus {
+                incarnation: Some(JobFacts::default().uid),
+                lead,
+                ..MiniClusterStatus::default()
+            });
+        });
+        let decision = decide(&has_run, &rendered(boot(RENDER_REVISION, "a")), None);
+        assert_eq!(maintenance(decision).job.backoff_limit, None, "this node could not start it: another one may");
     }
 
     #[test]
@@ -679,6 +707,15 @@ mod tests {
         assert_eq!(maintenance(decide(&asked, &edited, None)), Maintenance { job: change, ..Maintenance::default() });
         let ended = adopted(JobFacts { outcome: Some(JobOutcome::Succeeded), ..JobFacts::default() });
         assert_eq!(decide(&ended, &edited, None), Decision::of(Action::Nothing));
+        let asked = |known| {
+            with(known, |object| {
+                object.metadata.annotations = Some([(RESTART.to_owned(), "now".to_owned())].into());
+            })
+        };
+        let again = decide(&asked(ended), &edited, None);
+        assert_eq!((again.action, again.restarting), (Action::Restart, true), "nothing of it runs any more");
+        let runs = asked(adopted(JobFacts { parallelism: 2, ..JobFacts::default() }));
+        assert_eq!(maintenance(decide(&runs, &edited, None)), Maintenance::default());
     }
 
     #[test]

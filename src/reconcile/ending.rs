@@ -21,7 +21,7 @@ pub enum JobOutcome {
 /// The end of a MiniCluster, for its conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
-    /// `Succeeded`, `CommandFailed`, `OOMKilled`, `DeadlineExceeded`, or the Job's own reason.
+    /// `Succeeded`, `CommandFailed`, `OOMKilled`, `StartError`, `DeadlineExceeded`, or the Job's own reason.
     pub reason: String,
     /// A sentence.
     pub message: String,
@@ -31,6 +31,9 @@ pub(crate) struct Ending {
 
 /// The kubelet's word for a container that the kernel killed for its memory; and why such a MiniCluster has ended.
 const OOM_KILLED: &str = "OOMKilled";
+
+/// The kubelet's words for a container that could not be started; the first is the reason of such an end.
+const NOT_STARTED: [&str; 2] = ["StartError", "ContainerCannotRun"];
 
 /// The Job's word for pods that failed more often than they may.
 const BACKOFF_LIMIT: &str = "BackoffLimitExceeded";
@@ -56,6 +59,11 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
             },
             exit_code: None,
         },
+        JobOutcome::Failed { .. } if lead.exit.as_ref().is_some_and(was_not_started) => Ending {
+            reason: NOT_STARTED[0].into(),
+            message: lead.exit.as_ref().map(not_started).unwrap_or_default(),
+            exit_code: None,
+        },
         JobOutcome::Failed { reason, message } => match lead.exit.as_ref().filter(|exit| is_the_commands(exit)) {
             Some(exit) => Ending {
                 reason: if ran_out_of_memory(exit) { OOM_KILLED } else { "CommandFailed" }.into(),
@@ -67,11 +75,12 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
     }
 }
 
-/// Whether a run ends here, since the kernel killed it for its memory: it would only be killed again. Who writes a backoff
-/// limit, or another restart policy, asks for that.
-pub(crate) fn is_out_of_memory(lead: &LeadFacts, spec: &MiniClusterSpec) -> bool {
+/// Whether a run ends here: the kernel killed it for its memory, or its first lead could not be started, and the next one would
+/// fare no better. Who writes a backoff limit, or another restart policy, asks for that. `has_run`: the instance has.
+pub(crate) fn ends_here(lead: &LeadFacts, spec: &MiniClusterSpec, has_run: bool) -> bool {
     let once = spec.backoff_limit.is_none() && spec.pod.restart_policy.as_deref().unwrap_or("Never") == "Never";
-    once && lead.exit.as_ref().is_some_and(ran_out_of_memory)
+    let is_last = |exit: &Exit| ran_out_of_memory(exit) || !has_run && was_not_started(exit);
+    once && lead.exit.as_ref().is_some_and(is_last)
 }
 
 /// Whether the container ended by itself. One that ran out of memory did so too.
@@ -81,6 +90,17 @@ fn is_the_commands(exit: &Exit) -> bool {
 
 fn ran_out_of_memory(exit: &Exit) -> bool {
     exit.reason.as_deref() == Some(OOM_KILLED)
+}
+
+fn was_not_started(exit: &Exit) -> bool {
+    exit.reason.as_deref().is_some_and(|reason| NOT_STARTED.contains(&reason))
+}
+
+fn not_started(Exit { pod, code, .. }: &Exit) -> String {
+    format!(
+        "the container that runs Flux could not be started (exit code {code}, pod {pod}): has its image /bin/bash? \
+         `kubectl describe pod {pod}` says more"
+    )
 }
 
 fn failed(exit: &Exit, was_run_again: bool) -> String {
@@ -139,6 +159,13 @@ mod tests {
             (policy.clone(), lead(143, "Error"), "PodFailurePolicy", None, "the Job's words"),
             (policy.clone(), lead(0, "Completed"), "PodFailurePolicy", None, "the Job's words"),
             (policy, LeadFacts::default(), "PodFailurePolicy", None, "the Job's words"),
+            (
+                failed_job("BackoffLimitExceeded"),
+                lead(128, "StartError"),
+                "StartError",
+                None,
+                "has its image /bin/bash?",
+            ),
             (failed_job("BackoffLimitExceeded"), lead(1, "Error"), "CommandFailed", Some(1), "as backoffLimit allows"),
             (failed_job("DeadlineExceeded"), lead(143, "Error"), "DeadlineExceeded", None, "deadlineSeconds (60)"),
         ];

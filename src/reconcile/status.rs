@@ -362,6 +362,11 @@ fn restart_required(facts: &Facts<'_>) -> Statement {
     if let Some(held) = &facts.held {
         return Statement::holds(condition::RESTART_REQUIRED, CANNOT_RESTART, held.clone());
     }
+    if facts.job.as_ref().is_some_and(|job| job.adopted && job.outcome.is_none()) {
+        let message = "the Flux Operator has made the Job, which runs on as it is: it follows size (up to the ranks that it \
+            has) and suspend; all else that changes counts for the next instance, once this one has ended or its Job is deleted";
+        return Statement::unknown(condition::RESTART_REQUIRED, "UpstreamJob", message);
+    }
     if facts.restart_required.is_empty() {
         let message = if facts.over {
             "the run has ended and its Job is gone; set the annotation tributary.dev/restart to a new value to run it again"

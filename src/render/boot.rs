@@ -119,11 +119,25 @@ impl Boot {
         if files <= MAX_FILES && encoded <= MAX_ENCODED {
             return Ok(());
         }
+        let (largest, bytes) = self.largest();
         let message = format!(
-            "scripts and configuration take {files} bytes ({encoded} packed), at most {MAX_FILES} ({MAX_ENCODED} packed) \
-             are possible: put long scripts into the image or into a ConfigMap of your own"
+            "scripts and configuration take {files} bytes, and {encoded} packed together with the spec; {MAX_FILES} and \
+             {MAX_ENCODED} are possible. The largest part is {largest} ({bytes} bytes): put long texts into the image, or \
+             into a ConfigMap or Secret of your own that the container mounts"
         );
         Err(Problem::new("spec.containers", reason::TOO_LARGE, message))
+    }
+
+    /// What takes the most of it: a file, or the environment of a container.
+    fn largest(&self) -> (String, usize) {
+        let files = self.files.iter().map(|(key, text)| (format!("the file {key}"), text.len()));
+        let containers = self.spec["containers"].as_array().into_iter().flatten().enumerate();
+        let environments = containers.map(|(index, container)| {
+            let written = &container["environment"];
+            let bytes = if written.is_null() { 0 } else { written.to_string().len() };
+            (format!("spec.containers[{index}].environment"), bytes)
+        });
+        files.chain(environments).max_by_key(|(_, bytes)| *bytes).unwrap_or_default()
     }
 
     /// JSON of one spelling: struct fields in their order, maps by key.
@@ -262,6 +276,13 @@ mod tests {
         boot.files.insert("script-0".to_owned(), "x".repeat(MAX_FILES));
         let problem = boot.check_size(boot.canonical().len()).unwrap_err();
         assert_eq!(problem.reason, reason::TOO_LARGE);
-        assert!(problem.message.contains("put long scripts into the image"), "{}", problem.message);
+        assert!(
+            problem.message.contains("The largest part is the file script-0 (1000000 bytes)"),
+            "{}",
+            problem.message
+        );
+        boot.spec = serde_json::json!({"containers": [{}, {"environment": {"TABLE": "x".repeat(MAX_FILES)}}]});
+        let problem = boot.check_size(boot.canonical().len()).unwrap_err();
+        assert!(problem.message.contains("is spec.containers[1].environment ("), "{}", problem.message);
     }
 }

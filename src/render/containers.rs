@@ -50,30 +50,24 @@ pub(super) fn view(model: &Model<'_>) -> PodContainer {
     }
 }
 
-/// The containers of the Job's pods, in the order of the spec, but for the [`beside`] ones.
-pub(super) fn containers(model: &Model<'_>) -> Vec<PodContainer> {
-    let runs_flux = |index| index == model.runner.index;
-    let render = |(index, container): (usize, &Container)| {
-        if runs_flux(index) { runner(model, index, container) } else { sidecar(model, index, container) }
-    };
-    let containers = model.spec.containers.iter().enumerate();
-    containers.filter(|(index, container)| runs_flux(*index) || !container.no_wrap_entrypoint).map(render).collect()
-}
-
-/// Containers that keep their image's entrypoint, as sidecars in the sense of Kubernetes: no script of ours ends them when
-/// Flux has ended, and one that serves for ever would keep the pod, and with it the Job, from completing.
+/// All other containers of the Job's pods, as sidecars in the sense of Kubernetes: the pod ends as the container that runs Flux
+/// does, also if one of them fails, is killed or serves for ever. They start in the order of the spec, those with something to
+/// do afterwards last: sidecars end one after the other, the last one first.
 ///
 /// Source: <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
 pub(super) fn beside(model: &Model<'_>) -> Vec<PodContainer> {
-    let keeps_its_own = model.sidecars().filter(|(_, container)| container.no_wrap_entrypoint);
+    let mut all: Vec<_> = model.sidecars().collect();
+    all.sort_by_key(|(_, container)| container.commands.post.is_some());
     let render = |(index, container)| PodContainer {
         restart_policy: Some("Always".to_owned()),
         ..sidecar(model, index, container)
     };
-    keeps_its_own.map(render).collect()
+    all.into_iter().map(render).collect()
 }
 
-fn runner(model: &Model<'_>, index: usize, container: &Container) -> PodContainer {
+/// The container that runs Flux.
+pub(super) fn runner(model: &Model<'_>) -> PodContainer {
+    let (index, container) = (model.runner.index, model.runner.container);
     let mut rendered = common(container, model.name, mounts(model, index));
     rendered.command = Some(script(&format!("wait-{index}")));
     rendered.startup_probe = Some(joined());

@@ -94,8 +94,8 @@ fn pod_failure_policy(model: &Model<'_>) -> Option<PodFailurePolicy> {
         on_exit_codes: Some(PodFailurePolicyOnExitCodesRequirement {
             container_name: Some(model.name.to_owned()),
             operator: "NotIn".to_owned(),
-            // 137 and 143: the pod was stopped.
-            values: vec![0, 137, 143],
+            // 137 and 143: the pod was stopped. 128: its container could not be started there.
+            values: vec![0, 128, 137, 143],
         }),
         on_pod_conditions: None,
     };

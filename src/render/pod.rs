@@ -16,7 +16,7 @@ use tributary_api::names;
 use super::config_maps::ENDS_KEY;
 use super::containers::{self, CURVE_VOLUME, ENDS_VOLUME, HOME_VOLUME, MUNGE_VOLUME, SOFTWARE_VOLUME};
 use super::model::Model;
-use super::scripts::{Access, File};
+use super::scripts::{self, Access, File};
 use super::secret::CURVE_CERT;
 use super::{affinity, metadata};
 
@@ -61,7 +61,7 @@ fn spec(model: &Model<'_>, files: &[File]) -> PodSpec {
     let overhead: BTreeMap<_, _> = pod.resources.iter().map(overhead).collect();
     PodSpec {
         init_containers: Some(std::iter::once(containers::view(model)).chain(containers::beside(model)).collect()),
-        containers: containers::containers(model),
+        containers: vec![containers::runner(model)],
         volumes: Some(volumes(model, files, &security)),
         security_context: Some(security),
         affinity: affinity::affinity(model),
@@ -99,7 +99,10 @@ pub(super) fn grace_seconds(model: &Model<'_>) -> i64 {
     let is_its_own =
         |container: &Container| container.no_wrap_entrypoint || container.life_cycle.pre_stop_exec.is_some();
     let least = if model.spec.containers.iter().any(is_its_own) { KUBERNETES_GRACE_SECONDS.into() } else { 0 };
-    (i64::from(GRACE_SECONDS) + drain.max(archive)).max(least)
+    // What hosted pods have is promised to their root: see `longest_end`.
+    let sidecars = model.sidecars().filter(|_| !model.is_hosted);
+    let last: i64 = sidecars.map(|(_, container)| scripts::last_seconds(container)).sum();
+    (i64::from(GRACE_SECONDS) + drain.max(archive)).max(least) + last
 }
 
 /// `Never` unless the user asks for another: each restart is a new pod, which the Job counts and judges.
@@ -215,4 +218,36 @@ fn secret_volume(name: &str, secret: &str, key: &str, mode: i32) -> Volume {
         ..SecretVolumeSource::default()
     };
     Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use tributary_api::minicluster::MiniCluster;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::render;
+    use crate::tests::lake;
+
+    /// The danger: a sidecar that takes no signal leaves the one before it two seconds to save what it has.
+    #[test]
+    fn sidecars_have_time_one_after_the_other_but_for_hosted_ones() {
+        let pod = |object: &MiniCluster| -> Value {
+            serde_json::to_value(render(object, &Context::default()).unwrap().job.spec.unwrap().template.spec).unwrap()
+        };
+        let spec = "  containers:\n  - {runFlux: true, cores: 1}\n  - {name: saves, command: a, commands: {post: b}}\n  - \
+                    {name: own, noWrapEntrypoint: true}\n  - {name: serves, command: c}\n";
+        let root = pod(&lake(spec));
+        let names = root["initContainers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
+        assert_eq!(names.collect::<Vec<_>>(), ["flux-view", "own", "serves", "saves"], "the last one ends first");
+        assert_eq!(root["terminationGracePeriodSeconds"], 30 + 70 + 5);
+        let mut hosted = lake(&spec.replace("noWrapEntrypoint: true", "command: d"));
+        hosted.spec.flux.drain_seconds = Some(10);
+        let owner = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "u",
+            "controller": true}]);
+        hosted.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        let grace = pod(&hosted)["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(Duration::from_secs(grace) <= longest_end(Duration::from_secs(10)), "{grace} s");
+    }
 }

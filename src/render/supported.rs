@@ -19,6 +19,19 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let path = format!("spec.containers[{}]", model.runner.index);
     found.on(runner.no_wrap_entrypoint, &path, "noWrapEntrypoint", "Flux is started by a script of ours");
     found.on(runner.batch_raw && !runner.batch, &path, "batchRaw", "it needs batch");
+    for (written, field) in [
+        (runner.command.is_some(), "command"),
+        (runner.commands.script.is_some(), "commands.script"),
+        (runner.batch, "batch"),
+        (runner.launcher, "launcher"),
+    ] {
+        found.on(
+            spec.interactive && written,
+            &path,
+            field,
+            "an interactive instance waits for people, and runs nothing itself",
+        );
+    }
     let beside = "it is for containers beside the one that runs Flux";
     found.on(runner.commands.service_pre.is_some(), &path, "commands.servicePre", beside);
     for (index, container) in model.sidecars() {

@@ -386,7 +386,7 @@ fn pod_of(rendered: &Rendered) -> serde_json::Value {
 fn the_path_of_a_program_needs_no_shell() {
     let hooks = "{postStartExec: /app/hook, preStopExec: exit}";
     let spec = format!("  containers: [{{runFlux: true}}, {{name: b, lifeCycle: {hooks}}}]\n");
-    let containers = pod_of(&rendered(&spec))["spec"]["containers"].clone();
+    let containers = pod_of(&rendered(&spec))["spec"]["initContainers"].clone();
     let side = containers.as_array().unwrap().iter().find(|one| one["name"] == "b").unwrap().clone();
     assert_eq!(side["lifecycle"]["postStart"]["exec"]["command"], serde_json::json!(["/app/hook"]));
     assert_eq!(side["lifecycle"]["preStop"]["exec"]["command"], serde_json::json!(["/bin/sh", "-c", "exit"]));

@@ -25,20 +25,6 @@ const VERIFY: &str = include_str!("verify.sh");
 const QUORUM: &str = include_str!("quorum.sh");
 const MUNGE: &str = include_str!("munge.sh");
 
-/// A sign of life for containers beside this one.
-const PULSE: &str = "
-# Containers beside this one learn from it that this one lives: if it is killed, it leaves no other word.
-_pulse() {
-    local beat
-    for ((beat = 0; ; beat++)); do
-        if ! kill -0 $$ 2>/dev/null; then return 0; fi
-        echo \"$beat\" >\"$viewbase/.alive\" || true
-        sleep 5
-    done
-}
-_pulse &
-disown || true";
-
 /// The script and the files it reads.
 pub(super) fn files(model: &Model<'_>) -> Vec<File> {
     let index = model.runner.index;
@@ -78,13 +64,12 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("settings", settings(values))
         .when(spec.logging.strict, "strict", STRICT)
         .with("signals", SIGNALS)
-        .when(!restarts && model.sidecars().next().is_some(), "pulse", PULSE)
+        .with("hostname", host_name(model))
         .with("init", here(hooks, Hook::Init))
         .with("user", user.map(User::make).unwrap_or_default())
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("output", output(hooks.container.logs()))
         .with("script", hooks.script_line())
-        .when(spec.pod.host_network, "hostname", host_name(model))
         .with("options", options::broker_options(model))
         .when(spec.flux.munge_secret.is_some(), "munge", MUNGE)
         .with("pre", here(hooks, Hook::Pre))
@@ -113,10 +98,17 @@ fn post(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     if hooks.line(Hook::Post).is_empty() { String::new() } else { aside(hooks) + strict }
 }
 
-/// On the node's network a pod has the node's name, also for programs that ask the system: Flux must be told its own.
+/// On the node's network a pod has the node's name, also for programs that ask the system: Flux must be told its own. What the
+/// user calls so is no name of a pod.
 fn host_name(model: &Model<'_>) -> String {
-    // The variable is for a Flux that has no attribute `hostname` yet.
-    format!("export HOSTNAME={}-$JOB_COMPLETION_INDEX\nexport FLUX_FAKE_HOSTNAME=$HOSTNAME", model.name)
+    let own = format!("export HOSTNAME={}-$JOB_COMPLETION_INDEX", model.name);
+    let container = model.runner.container;
+    match model.spec.pod.host_network {
+        // For a Flux that has no attribute `hostname` yet.
+        true => own + "\nexport FLUX_FAKE_HOSTNAME=$HOSTNAME",
+        false if container.environment.contains_key("HOSTNAME") || container.secrets.contains_key("HOSTNAME") => own,
+        false => String::new(),
+    }
 }
 
 /// Words in front of what runs as the user that the spec names.

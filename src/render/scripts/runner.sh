@@ -4,12 +4,28 @@
 #@settings
 #@strict
 #@signals
+#@hostname
 _complete=$viewbase/flux-operator-complete.txt
 rm -f "$_complete"
 
-# Containers beside this one end when it has ended, and does not start again in its pod.
-_finished() { if [[ -z $_restarts || $1 == 0 || -n $_terminating ]]; then touch "$_complete" || true; fi; }
-trap '_finished "$?"' EXIT
+# Containers beside this one learn from it that the run is over, and the pod not only stopped.
+_finished() { if [[ -z $_terminating && (-z $_restarts || $1 == 0) ]]; then touch "$_complete" || true; fi; }
+# These mean that the pod was stopped, or that its container never started: it would be replaced.
+_is_replaced() { (($1 == 128 || $1 == 137 || $1 == 143)); }
+_last_words() { (printf '%s\n' "$1" >/dev/termination-log) 2>/dev/null || true; }
+# Only the lead decides how the run ends: any other pod that fails, before its broker starts for example, is replaced.
+_exited() {
+    _finished "$1"
+    if (($1 == 0)) || [[ -n $_terminating ]]; then return 0; fi
+    if [[ $HOSTNAME == "${mainHost-}" ]]; then
+        if _is_replaced "$1"; then exit 1; fi
+        return 0
+    fi
+    printf >&2 'This pod failed with exit code %s; another one takes its place.\n' "$1"
+    _last_words "This pod failed with exit code $1; another one takes its place."
+    exit 143
+}
+trap '_exited "$?"' EXIT
 _end() {
     # The user's shell may have a trap of its own for the end.
     _finished "$1"
@@ -31,7 +47,6 @@ _run_aside() {
     _aside=$_status
     _status=$status
 }
-#@pulse
 
 _say() { if [[ -z $_quiet ]]; then printf '%s\n' "$*"; fi; }
 fluxuser=$(id -un 2>/dev/null || id -u)
@@ -40,7 +55,6 @@ fluxuid=$(id -u)
 #@init
 #@user
 #@environment
-#@hostname
 cfg=$configroot/etc/flux/config
 _say "I am $HOSTNAME, user $fluxuser ($fluxuid), in $PWD"
 

@@ -6,7 +6,6 @@ use super::hooks::{Hook, Hooks};
 use super::template::{Parts, settings};
 use super::{Access, ENVIRONMENT, File, SIGNALS, STRICT, environment};
 use crate::model::Model;
-use crate::pod;
 
 const SIDECAR: &str = include_str!("sidecar.sh");
 const SERVICE: &str = include_str!("service.sh");
@@ -35,23 +34,15 @@ pub(crate) fn is_wrapped_service(container: &Container) -> bool {
 
 fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let (spec, index) = (model.spec, hooks.index.to_string());
-    let complete = format!("{}/flux-operator-complete.txt", spec.flux.mount_path());
     let name = hooks.container.name.as_deref().unwrap_or(&index);
-    let patience = pod::grace_seconds(model).saturating_sub(KILLED_AFTER_SECONDS + 1).max(0).to_string();
-    let values = [
-        ("viewbase", spec.flux.mount_path()),
-        ("_container", &index),
-        ("_name", name),
-        ("_complete", &complete),
-        ("_for_flux", &patience),
-    ];
+    let values = [("viewbase", spec.flux.mount_path()), ("_container", &index), ("_name", name)];
     let there = if spec.flux.disable_socket {
         "compgen -G \"$configroot/run/flux/local*\" >/dev/null"
     } else {
         "[[ -S $configroot/run/flux/local ]]"
     };
     let waits = !spec.flux.no_wait_socket && asks_flux(hooks.container);
-    let socket = format!("until {there} || [[ -e $_complete ]]; do _pause 1; done");
+    let socket = format!("until {there}; do _pause 1; done");
     let has_post = hooks.container.commands.post.is_some();
     Parts::default()
         .with("settings", settings(values))
@@ -80,8 +71,15 @@ fn asks_flux(container: &Container) -> bool {
     container.diagnostics || shell.into_iter().flatten().chain(variables).any(names_flux)
 }
 
-/// How long after SIGTERM the script kills what it runs.
-const KILLED_AFTER_SECONDS: i64 = 5;
+/// How long a sidecar goes on at most once it is told to end: 5 s until its command is killed, and with `commands.post` 60 s for
+/// that, and 5 s until that is killed. One with its image's own entrypoint is not ours to tell.
+pub(crate) fn last_seconds(container: &Container) -> i64 {
+    match (container.no_wrap_entrypoint, container.commands.post.is_some()) {
+        (true, _) => 0,
+        (false, true) => 5 + 60 + 5,
+        (false, false) => 5,
+    }
+}
 
 /// What the command begins with (exported variables, the paths of Flux, the directory) is there for `commands.post` too,
 /// which comes after any number of attempts. It may be secret, so it is in a file without a name.

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs a container beside Flux: prepares its environment and runs its command, anew while that fails, until the container
-# that runs Flux has ended. It does not fail itself: how the pod ends is up to Flux alone.
+# Runs a container beside Flux: prepares its environment and runs its command, anew while that fails. It is a sidecar of
+# Kubernetes, which tells it to end when the container that runs Flux has ended for good.
 #@settings
 #@strict
 #@signals
@@ -11,36 +11,16 @@ _tell() {
     for pid in $children "$_main"; do kill "-$1" "$pid" 2>/dev/null || true; done
 }
 
-# Whether Flux has ended. A container that was killed, for want of memory for example, leaves no word: then its sign of
-# life is missed, at so many looks.
-_missed=0
-_beat=
-_is_over() {
-    if [[ -e $_complete ]]; then return 0; fi
-    local beat=''
-    read -r beat 2>/dev/null <"$viewbase/.alive" || true
-    if [[ ! -e $viewbase/.alive || $beat != "$_beat" ]]; then
-        _beat=$beat
-        _missed=0
-    fi
-    ((_missed++ >= 90))
-}
-
-# Waits until `_main` has ended, and leaves its exit code in `_status`. Once Flux has ended it may take so many seconds;
-# then it is told to end, and is killed after 5 s. When the pod goes, Flux goes first if there is time for that: its jobs may
-# need what runs here.
+# Waits until `_main` has ended, and leaves its exit code in `_status`. From SIGTERM on it may take so many seconds; then it
+# is told to end, and is killed after 5 s.
 _attend() {
-    local end='' killed='' last=''
+    local end='' killed=''
     while kill -0 "$_main" 2>/dev/null; do
-        if [[ -n $_terminating && -z $last ]]; then last=$((SECONDS + _for_flux)); fi
-        if [[ -z $end ]] && { _is_over || [[ -n $last && (! -e $viewbase/.alive || $SECONDS -ge $last) ]]; }; then
-            end=$((SECONDS + $1))
-        fi
-        if [[ -n $_terminating && -n $end && -z $killed ]]; then end=$SECONDS; fi
-        if [[ -z $end ]]; then
-            if [[ -n $_terminating ]]; then sleep 0.2; else _pause 1; fi
+        if [[ -z $_terminating ]]; then
+            _pause 1
             continue
         fi
+        end=${end:-$((SECONDS + $1))}
         if [[ -z $killed ]] && ((SECONDS >= end)); then
             killed=$((SECONDS + 5))
             _tell TERM
@@ -68,15 +48,13 @@ while [[ -z $_terminating ]]; do
     ) <&0 &
     _main=$!
     _attend 0
-    if [[ $_status == 0 || -n $_terminating ]] || _is_over; then break; fi
+    if [[ $_status == 0 || -n $_terminating ]]; then break; fi
     printf >&2 'Container %s ended with %s and is started again in %s s.\n' "$_name" "$_status" "$_delay"
-    for ((_left = _delay; _left > 0; _left--)); do
-        if _is_over; then break 2; fi
-        _pause 1
-    done
+    _pause "$_delay"
     _delay=$((_delay < 32 ? _delay * 2 : 60))
 done
-if [[ -n $_terminating ]]; then exit 143; fi
+# The pod is stopped: nothing has ended that something comes after.
+if [[ -n $_terminating && ! -e $viewbase/flux-operator-complete.txt ]]; then exit 143; fi
 (
     trap 'wait; exit 143' TERM
     :
@@ -85,6 +63,6 @@ if [[ -n $_terminating ]]; then exit 143; fi
 ) <&0 &
 _main=$!
 _attend 60
-# A container that has ended keeps its pod from being ready, though Flux runs on.
-until [[ -n $_terminating ]] || _is_over; do _pause 1; done
+# It would be started again.
+while [[ -z $_terminating ]]; do _pause 60; done
 exit 0

@@ -7,9 +7,10 @@
 # and the number of the frame. It may say on which ranks no more jobs start: length and text, and such a code. That counts
 # for some time: an agent that leads no more, and is not known to be gone, closes nothing for long.
 #
-# Who listens has a process, which alone loads Flux: where nobody listens, little memory is used, and Flux is not asked. One
-# agent listens, and beside it perhaps one that leads no more: a third takes the place of the first, which may wait for an
-# answer for long. Callers that have not shown yet who they are share the first process: they cost a socket.
+# Who listens has a process: where nobody listens, Flux is not asked. One agent listens, and beside it perhaps one that leads
+# no more: a third takes the place of the first, which may wait for an answer for long. Callers that have not shown yet who
+# they are share the first process: they cost a socket. That one has loaded Flux, so a listener hears of the queue at once,
+# and shares that memory.
 import errno
 import glob
 import hashlib
@@ -23,6 +24,14 @@ import stat
 import struct
 import sys
 import time
+
+try:
+    import flux.job
+    from flux.constants import FLUX_RPC_STREAMING, FLUX_USERID_UNKNOWN
+    from flux.idset import IDset
+    from flux.resource import resource_list
+except ImportError as error:
+    sys.exit(str(error))
 
 VERSION = 1
 ALIVE, PICTURE, TROUBLE = 0, 1, 2
@@ -45,13 +54,10 @@ def waiting_jobs(handle):
 
     A queue that is stopped starts nothing, wherever. The one that has no name is asked for without one.
     """
-    import flux
-    import flux.job
-
-    sched, anybody = 8, flux.constants.FLUX_USERID_UNKNOWN
+    sched, attributes = 8, ["urgency", "queue"]
 
     def listed(most, queue=None):
-        return flux.job.job_list(handle, most, ["urgency", "queue"], anybody, states=sched, queue=queue).get_jobs()
+        return flux.job.job_list(handle, most, attributes, FLUX_USERID_UNKNOWN, states=sched, queue=queue).get_jobs()
 
     def starts(name):
         try:
@@ -87,8 +93,6 @@ def close(handle, ranks):
 
 def open_again(handle, closed):
     """Lets jobs start again on all that was closed and is none of these ranks."""
-    from flux.idset import IDset
-
     for ranks, drained in handle.rpc("resource.status", nodeid=0).get()["drain"].items():
         ranks = IDset(ranks) - IDset(closed)
         if drained["reason"] == LEAVES and ranks:
@@ -103,12 +107,7 @@ def look(handle, known, closed=""):
     ranks that are online and not drained. Jobs of all users count, and jobs that ask for the same are told once, with
     their number.
     """
-    import flux
-    import flux.job
-    from flux.idset import IDset
-    from flux.resource import resource_list
-
-    inactive, anybody = 64, flux.constants.FLUX_USERID_UNKNOWN
+    inactive = 64
     resources = resource_list(handle).get()
     still_open = resources.up.ranks & IDset(closed)
     if still_open:
@@ -125,7 +124,7 @@ def look(handle, known, closed=""):
         used.append([entry["rank"], IDset(entry["children"]["core"]).count()])
     # A job that came and went between two looks was there all the same.
     since = time.time() - RECENT
-    for job in flux.job.job_list(handle, MOST, ["ranks"], anybody, states=inactive, since=since).get_jobs():
+    for job in flux.job.job_list(handle, MOST, ["ranks"], FLUX_USERID_UNKNOWN, states=inactive, since=since).get_jobs():
         if job.get("ranks"):
             busy.add(job["ranks"])
     waiting = waiting_jobs(handle)
@@ -163,8 +162,6 @@ def news(journal, seconds):
 
 
 def broker(configroot):
-    import flux
-
     sockets = [path for path in glob.glob(configroot + "/run/flux/local*") if stat.S_ISSOCK(os.stat(path).st_mode)]
     if not sockets:
         raise OSError("the broker of this pod has no socket yet")
@@ -173,10 +170,8 @@ def broker(configroot):
 
 def follow(configroot, wished):
     """What is to be said of one broker, as long as it lives. `wished()`: on which ranks no more jobs start, if that is known."""
-    import flux
-
     handle = broker(configroot)
-    journal = handle.rpc("job-manager.events-journal", {"full": False}, flags=flux.constants.FLUX_RPC_STREAMING)
+    journal = handle.rpc("job-manager.events-journal", {"full": False}, flags=FLUX_RPC_STREAMING)
     said, known = None, {}
     while True:
         began = time.monotonic()

@@ -6,6 +6,7 @@ use tributary_api::minicluster::{DEFAULT_RESTFUL_USER, FluxRestful, MiniClusterS
 
 use super::{Problem, names, reason};
 use crate::flux_files::BROKER_PORT;
+use crate::scripts::{ENDS_PORT, QUEUE_PORT};
 
 /// Most bytes of a password that bcrypt reads; the server takes no longer ones.
 const LONGEST_PASSWORD: usize = 72;
@@ -22,8 +23,10 @@ pub(super) fn problems(spec: &MiniClusterSpec) -> Vec<Problem> {
         let message = format!("{} is no port: 1 to 65535 are", restful.port());
         refuse("spec.fluxRestful.port", reason::INVALID_VALUE, message);
     }
-    if restful.port() == i32::from(BROKER_PORT) {
-        let message = format!("{BROKER_PORT} is the port of the brokers: choose another one");
+    let own =
+        [(BROKER_PORT, "brokers"), (ENDS_PORT, "ends of the tunnel"), (QUEUE_PORT, "program that tells of the queue")];
+    if let Some((port, of)) = own.into_iter().find(|(port, _)| restful.port() == i32::from(*port)) {
+        let message = format!("{port} is the port of the {of}: choose another one");
         refuse("spec.fluxRestful.port", reason::INVALID_VALUE, message);
     }
     problems.extend(names::object("spec.fluxRestful.secretName", restful.secret_name.as_deref()));
@@ -107,6 +110,8 @@ mod tests {
             ("{fluxRestful: {branch: a b}}", "spec.fluxRestful.branch"),
             ("{fluxRestful: {port: 65536}}", "spec.fluxRestful.port"),
             ("{fluxRestful: {port: 8050}}", "spec.fluxRestful.port"),
+            ("{fluxRestful: {port: 8051}}", "spec.fluxRestful.port"),
+            ("{fluxRestful: {port: 8052}}", "spec.fluxRestful.port"),
             ("{fluxRestful: {username: a b}}", "spec.fluxRestful.username"),
             ("{fluxRestful: {token: \"a\\n\"}}", "spec.fluxRestful.token"),
             ("{fluxRestful: {secretName: A}}", "spec.fluxRestful.secretName"),

@@ -461,6 +461,11 @@ fn fields_without_effect_are_named_with_the_reason() {
             "spec.flux.bursting.wait (there are no bursts to wait for)",
         ]
     );
+    let interactive = "an interactive instance waits for people, and runs nothing itself";
+    assert_eq!(
+        unsupported("  interactive: true\n  containers: [{command: hostname, launcher: true}]\n"),
+        ["command", "launcher"].map(|field| format!("spec.containers[0].{field} ({interactive})"))
+    );
     assert_eq!(
         unsupported(
             "  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel, address: a.example, port: 9, ipFamilies: [IPv6], \

@@ -70,7 +70,7 @@ fn pod(mini_cluster: &MiniCluster, rendered: &Rendered, index: u32) -> Pod {
     for (key, script) in &rendered.boot.files {
         if key.starts_with("start-") {
             // The container that runs Flux, with which it ends, is not here.
-            let waits = "until [[ -n $_terminating ]] || _is_over; do _pause 1; done\n";
+            let waits = "while [[ -z $_terminating ]]; do _pause 60; done\n";
             pod.write(
                 &format!("flux_operator/{key}.sh"),
                 &pod.read(&format!("flux_operator/{key}.sh")).replace(waits, ""),

@@ -111,7 +111,7 @@ class Both:
     def __init__(self):
         self.up, self.allocated = Resources(IDset("0,1") - IDset(",".join(drained()))), Resources("0,1")
 
-constants = types.SimpleNamespace(FLUX_USERID_UNKNOWN=-1, FLUX_RPC_STREAMING=4)
+module("flux.constants", FLUX_USERID_UNKNOWN=-1, FLUX_RPC_STREAMING=4)
 job = module("flux.job", job_list=job_list, JobKVSLookup=Lookup)
 module("flux.idset", IDset=IDset)
 module("flux.resource", resource_list=lambda handle: Future(Both()))
@@ -361,7 +361,7 @@ fn count(picture: &str) -> String {
 const ROOT: &str =
     "  size: 2\n  containers: [{cores: 1, command: hostname}]\n  flux: {bursting: {clusters: [{size: 1, cores: 1}]}}\n";
 
-/// A broker that goes on. Of Python, whether it knows Flux; the program ends at once.
+/// A broker that goes on. The program ends at once; then Python says whether it knows Flux.
 const BROKER: &str = r#"
 case "$*" in
 start*) touch $ROOT/up; while [[ ! -e $ROOT/over ]]; do sleep 0.1; done ;;
@@ -386,7 +386,7 @@ fn the_lead_keeps_the_program_running_and_goes_on_where_no_python_knows_flux() {
     lead.until("told", "told\ntold\n");
     lead.write("over", "");
     running.terminate();
-    assert_eq!(lead.calls_of_queue()[1], "flux python /flux_operator/tell-queue.py 8052 /mnt/flux/config");
+    assert_eq!(lead.calls_of_queue()[0], "flux python /flux_operator/tell-queue.py 8052 /mnt/flux/config");
 
     let without = pod(0, "1");
     let mut running = without.start("wait-0.sh");
@@ -394,7 +394,7 @@ fn the_lead_keeps_the_program_running_and_goes_on_where_no_python_knows_flux() {
     without.until("up", "");
     without.write("over", "");
     running.terminate();
-    assert_eq!(without.calls_of_queue().len(), 1);
+    assert_eq!(without.calls_of_queue().len(), 2);
 
     let follower = pod(1, "0");
     let mut running = follower.start("wait-0.sh");

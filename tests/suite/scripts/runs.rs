@@ -43,7 +43,7 @@ fn an_image_without_a_view_fails_and_says_so() {
 
 #[test]
 fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
-    for (code, expected) in [(0, 0), (3, 3), (137, 1), (143, 1)] {
+    for (code, expected) in [(0, 0), (3, 3), (128, 1), (137, 1), (143, 1)] {
         let pod = Pod::new(&format!("  size: 2\n  containers: [{{cores: 1, command: sh -c 'exit {code}'}}]\n"), 0);
         let (found, text) = pod.lead();
         assert_eq!(found, Some(expected), "{text}");
@@ -60,6 +60,25 @@ fn the_lead_runs_the_command_and_its_exit_code_is_the_commands() {
         assert_eq!(tells, code == 0, "followers complete with a command that has ended well");
         assert!(pod.path("mnt/flux/flux-operator-complete.txt").exists());
         assert_eq!(pod.path("dev/termination-log").exists(), code != 0);
+    }
+}
+
+/// The danger: a mirror that does not answer one pod ends a run on all of them.
+#[test]
+fn a_pod_that_does_not_lead_fails_no_run_and_the_name_of_a_pod_is_its_own() {
+    let spec = "
+  size: 2
+  containers: [{cores: 1, command: hostname, environment: {HOSTNAME: mine}, commands: {pre: '[[ ! -e $ROOT/down ]] || exit CODE'}}]
+";
+    for (index, code, expected) in [(0, 100, 100), (0, 128, 1), (1, 100, 143)] {
+        let mut pod = Pod::new(&spec.replace("CODE", &code.to_string()), index);
+        pod.variable("HOSTNAME", "mine");
+        pod.variable("JOB_COMPLETION_INDEX", &index.to_string());
+        pod.init();
+        pod.write("down", "");
+        assert_eq!(pod.start("wait-0.sh").0.wait().unwrap().code(), Some(expected), "{}", pod.read("output"));
+        assert!(pod.read("output").contains(&format!("I am lake-{index},")), "{}", pod.read("output"));
+        assert_eq!(pod.path("dev/termination-log").exists(), index == 1);
     }
 }
 

@@ -43,7 +43,8 @@ const ALL: [Everywhere; 6] = [
         rule: "SidecarEnd",
         concerns: |spec| spec.containers.len() > 1,
         what: "the Job did not complete while a sidecar ran; now a sidecar never decides how the run ends. One that fails \
-               starts again in its pod. When Flux has ended, its command gets 5 s to end, and its commands.post 60 s",
+               starts again in its pod. When Flux has ended, its command gets 5 s to end, and its commands.post 60 s, which \
+               does not run in a pod that is stopped or whose container of Flux was killed",
         hint: "what has to happen before the end belongs into the command of the container that runs Flux",
     },
     Everywhere {
