@@ -129,8 +129,7 @@ impl Records {
     }
 
     /// All that is stored.
-    async fn read(&self, Now { wall, .. }: Now) -> Result<Book, RequestError> {
-        let today = day_of(wall);
+    async fn read(&self, today: Date) -> Result<Book, RequestError> {
         let api = self.api(&self.shared.clients.reader);
         let stored = api.list(&ListParams::default().labels(&DayOfUse::selector())).await;
         let stored = stored.map_err(|error| RequestError::new("list", "ConfigMaps of usage", error))?;
@@ -295,9 +294,8 @@ impl Controller for Records {
         let now = self.shared.now();
         let known = self.book.lock().clone();
         let mut book = match known {
-            Some(book) if book.today.day <= day_of(now.wall) => book,
-            // A clock was past midnight, and was set back: what is used now belongs to the day that it is.
-            known => Book { there: known.map(|book| book.there).unwrap_or_default(), ..self.read(now).await? },
+            Some(book) => book,
+            None => self.read(day_of(now.wall)).await?,
         };
         let mut uses = self.used(&mut book.there, now.mono);
         uses.extend(self.shared.caches.hosted.objects().iter().filter_map(|hosted| of_hosted(hosted)));

@@ -98,8 +98,8 @@ fn was_not_started(exit: &Exit) -> bool {
 
 fn not_started(Exit { pod, code, .. }: &Exit) -> String {
     format!(
-        "the container that runs Flux could not be started (exit code {code}, pod {pod}): has its image /bin/bash? \
-         `kubectl describe pod {pod}` says more"
+        "the container that runs Flux could not be started (exit code {code}, pod {pod}): has its image /bin/bash? The status \
+         of the pod has the words of the runtime"
     )
 }
 

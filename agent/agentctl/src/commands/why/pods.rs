@@ -154,7 +154,9 @@ pub(super) fn started(pods: &[&Pod]) -> Verdict {
                     "create what it refers to (Secret, ConfigMap, key), or correct the reference".to_owned()
                 }
                 "CreateContainerError" | "RunContainerError" | "StartError" => {
-                    "correct the container's command, workingDir, or securityContext".to_owned()
+                    "correct the container's command, workingDir, or securityContext; where its image has no /bin/bash, take another \
+                     one, or set noWrapEntrypoint for a container beside Flux"
+                        .to_owned()
                 }
                 "CrashLoopBackOff" => format!("its last words: {}", logs(pod, Some(of), " --previous")),
                 _ => continue,
