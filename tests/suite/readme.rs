@@ -243,7 +243,9 @@ fn kubectl(words: &[&str], line: &str) {
     let verbs = ["apply", "create", "get", "label", "logs", "delete", "describe", "scale", "patch", "wait"];
     let verb = words.iter().position(|word| verbs.contains(word)).unwrap_or_else(|| panic!("{line}"));
     match words[verb] {
-        "apply" => assert!(root().join(after(words, "-f")).exists(), "{line}"),
+        what @ ("apply" | "delete") if what == "apply" || words.contains(&"-f") => {
+            assert!(root().join(after(words, "-f")).exists(), "{line}");
+        }
         "create" => assert_eq!(words[verb + 1..], ["namespace", "tributary-system"], "{line}"),
         "wait" => {
             let (kind, _) = words.last().and_then(|last| last.split_once('/')).unwrap_or_else(|| panic!("{line}"));
