@@ -108,6 +108,10 @@ pub struct HostedBurstSpec {
     /// The queue of Kueue that its Job waits in. Unset: its Job starts at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<HostedQueue>,
+    /// How long it may be here by the import policy as it was last: that counts once its ClusterPeer has no import any more.
+    /// Unset: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_duration: Option<Lasting>,
 }
 
 /// A queue of Kueue that the Job of a hosted burst waits in, as it was when the burst was admitted.
@@ -295,8 +299,8 @@ pub struct HostedBurstStatus {
     /// When draining began; deletion follows after `drain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Time>,
-    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `NameTaken`,
-    /// `ScaleUpTimedOut`, `ScaleUpFailed`, `QueueTimedOut`, `PodsNotScheduled`; or of a whole instance that has
+    /// Why it drains: `Released`, `Replaced`, `LeaseExpired`, `TimeLimit`, `PeerDrained`, `ImportWithdrawn`, `NameTaken`,
+    /// `ScaleUpTimedOut`, `ScaleUpFailed`, `QueueTimedOut`, `PodsNotScheduled`, `PodsNotStarted`; or of a whole instance that has
     /// ended, `TooManyResults`: newer results of its peer take its place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draining_reason: Option<String>,

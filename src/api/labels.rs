@@ -37,6 +37,8 @@ pub mod kubernetes {
     pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
     /// Host name of a node.
     pub const HOSTNAME: &str = "kubernetes.io/hostname";
+    /// `spec.managedBy` of a Job that no other controller runs.
+    pub const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
     /// Zone of a node.
     pub const ZONE: &str = "topology.kubernetes.io/zone";
 }

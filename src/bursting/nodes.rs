@@ -189,6 +189,8 @@ pub struct PodView {
     pub running: bool,
     /// The scheduler finds no node for it.
     pub unschedulable: bool,
+    /// Why its node does not start it: the kubelet's reason, container and image.
+    pub start_failure: Option<String>,
     /// The images of all its containers are on its node.
     pub pulled: bool,
     /// It ended; it takes nothing any more.

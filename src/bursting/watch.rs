@@ -324,6 +324,7 @@ struct StatusText {
     #[serde(rename = "podIPs")]
     pod_ips: Option<Vec<PodIP>>,
     conditions: Option<Vec<ConditionText>>,
+    init_container_statuses: Option<Vec<ContainerStatusText>>,
     container_statuses: Option<Vec<ContainerStatusText>>,
 }
 
@@ -336,9 +337,15 @@ struct ConditionText {
 
 #[derive(Deserialize)]
 struct ContainerStatusText {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    image: String,
     #[serde(rename = "imageID")]
     image_id: Option<String>,
     state: Option<StateText>,
+    #[serde(rename = "lastState")]
+    last_state: Option<StateText>,
 }
 
 #[derive(Deserialize)]
@@ -383,6 +390,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
             addresses,
             running: phase.as_deref() == Some("Running"),
             unschedulable,
+            start_failure: start_failure(status.init_container_statuses.as_deref().unwrap_or_default(), &statuses),
             pulled,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
@@ -430,6 +438,21 @@ fn has_image(status: &ContainerStatusText) -> bool {
     };
     let was_started = |state: &StateText| state.running.is_some() || state.terminated.is_some() || waits(state);
     status.image_id.as_ref().is_some_and(|id| !id.is_empty()) || status.state.as_ref().is_some_and(was_started)
+}
+
+/// Why a kubelet does not start a pod. A container waits in its turn until the images are pulled and the init containers have
+/// ended; every other word means that something failed and is tried again. Brokers may run beside a container that has run
+/// before.
+fn start_failure(init: &[ContainerStatusText], containers: &[ContainerStatusText]) -> Option<String> {
+    const IN_TURN: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+    let has_run = |one: &ContainerStatusText| one.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
+    init.iter().chain(containers).filter(|one| !has_run(one)).find_map(|one| {
+        let reason = one.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+        // These two take turns while one image is not pulled.
+        let reason = if reason == "ErrImagePull" { "ImagePullBackOff" } else { reason };
+        let failed = !reason.is_empty() && !IN_TURN.contains(&reason);
+        failed.then(|| format!("{reason}: container {}, image {}", one.name, one.image))
+    })
 }
 
 fn slim<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
@@ -551,6 +574,30 @@ mod tests {
             assert!(!pulled(&[cannot_start.clone(), waits(reason)]), "{reason}");
         }
         assert!(!pulled(&[cannot_start]) && !pulled(&[]), "of two");
+    }
+
+    #[test]
+    fn a_pod_is_stuck_in_the_words_of_its_kubelet_unless_it_waits_in_its_turn() {
+        let status = |name: &str, state: serde_json::Value| json!({"name": name, "image": "r/i:1", "state": state});
+        let waits = |name: &str, reason: &str| status(name, json!({"waiting": {"reason": reason}}));
+        let runs = |name: &str| status(name, json!({"running": {}}));
+        let stuck = |init: &[serde_json::Value], main: &[serde_json::Value]| {
+            let statuses = json!({"initContainerStatuses": init, "containerStatuses": main});
+            pod(json!({"metadata": {"name": "a"}, "spec": {"containers": []}, "status": statuses})).start_failure
+        };
+        let turn = waits("lake", "PodInitializing");
+        let pulls = Some("ImagePullBackOff: container flux-view, image r/i:1".to_owned());
+        assert_eq!(stuck(&[waits("flux-view", "ImagePullBackOff")], std::slice::from_ref(&turn)), pulls);
+        let no_secret = Some("CreateContainerConfigError: container lake, image r/i:1".to_owned());
+        assert_eq!(&stuck(&[], &[waits("lake", "CreateContainerConfigError")]), &no_secret);
+        assert_eq!(stuck(&[runs("flux-view")], &[turn]), None);
+        assert_eq!(stuck(&[waits("flux-view", "ErrImagePull")], &[]), pulls, "no other word at each try");
+        assert_eq!(stuck(&[], &[runs("proxy"), waits("lake", "CreateContainerConfigError")]), no_secret);
+        assert_eq!(stuck(&[], &[waits("lake", "ContainerCreating")]), None);
+        let mut again = waits("log", "ImagePullBackOff");
+        again["lastState"] = json!({"terminated": {"exitCode": 1}});
+        assert_eq!(stuck(&[again], &[runs("lake")]), None, "a sidecar that has run: its broker runs on");
+        assert_eq!(stuck(&[], &[]), None);
     }
 
     #[test]

@@ -67,6 +67,9 @@ reasons! {
     QueueTimedOut,
     /// None of its pods was on a node for too long, since others took the room or a quota refuses them: it was given back.
     PodsNotScheduled,
+    /// No node started one of its pods for too long: its image is not pulled, or an object that its environment names is
+    /// missing. It was given back.
+    PodsNotStarted,
     /// Both sides compute another rank map.
     RankMapMismatch,
     /// Flux major.minor differs.

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use tributary_api::labels;
 use tributary_api::labels::kubernetes::JOB_NAME;
 use tributary_api::minicluster::MiniCluster;
@@ -19,7 +19,7 @@ use tributary_flux::Certificate;
 use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
 
 use super::decide::{Maintenance, Upkeep};
-use super::dereference::{Known, lingers};
+use super::dereference::{Known, left_to, lingers};
 use super::in_place::{JobChange, keys_text};
 use super::status::JobFacts;
 use super::view::LeadPodView;
@@ -48,7 +48,7 @@ pub(crate) struct Incarnation<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Creation {
     /// A new incarnation.
-    Created(JobFacts),
+    Created(Box<JobFacts>),
     /// There is a Job already, which the cache does not know yet, or an object of an earlier incarnation still goes:
     /// nothing was written over.
     Exists,
@@ -130,7 +130,7 @@ impl Writes {
         annotations.extend(restart.map(|value| (labels::RESTART.to_owned(), value.clone())));
         match self.applier.create_once(&job).await? {
             Once::Exists => Ok((Creation::Exists, taken)),
-            Once::Created(job) => Ok((Creation::Created(facts(&job)), taken)),
+            Once::Created(job) => Ok((Creation::Created(Box::new(facts(&job))), taken)),
         }
     }
 
@@ -147,7 +147,7 @@ impl Writes {
         }
     }
 
-    /// Restores and follows what may change while an incarnation lives. Returns what it runs without.
+    /// Restores and follows what may change while an incarnation lives, but for the Job's labels. Returns what it runs without.
     pub(crate) async fn maintain(
         &self,
         known: &Known,
@@ -159,11 +159,16 @@ impl Writes {
         if *restore_config_map {
             self.restore_config_map(known, quorum.as_ref()).await?;
         }
-        self.change_job(known, job).await?;
+        self.change_job(known, |uid| job.patch(uid)).await?;
         match running {
             Some(running) if *services != Upkeep::None => Ok(self.services(known, running, *services).await?),
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// Follows the labels of the Job. A webhook (Kueue's) refuses some of them while it runs, and would refuse all that goes along.
+    pub(crate) async fn label(&self, known: &Known, change: &JobChange) -> Result<(), Error> {
+        self.change_job(known, |uid| change.labels_patch(uid)).await
     }
 
     /// Whether the API server would take the Job of the next incarnation.
@@ -204,16 +209,9 @@ impl Writes {
 
     /// Deletes the MiniCluster itself, if it is still the same object.
     pub(crate) async fn clean_up(&self, mini_cluster: &MiniCluster) -> Result<(), Error> {
-        let key = ObjectKey::of(mini_cluster);
-        let preconditions = Preconditions { uid: mini_cluster.uid(), resource_version: None };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        let namespace = key.namespace.clone().unwrap_or_default();
-        let api = Api::<MiniCluster>::namespaced(self.clients.writer.clone(), &namespace);
-        match api.delete(&key.name, &params).await.map_err(Cause::from) {
-            Ok(_) => Ok(()),
-            Err(cause) if cause.is_not_found() => Ok(()),
-            Err(cause) => Err(RequestError::new("delete", format!("MiniCluster {key}"), cause).into()),
-        }
+        let Some(doomed) = Doomed::of(mini_cluster) else { return Ok(()) };
+        sweep::delete::<MiniCluster>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+        Ok(())
     }
 
     /// The boot files frozen with the Job, from the API server: caches do not keep them. `None` if there is no Job.
@@ -267,10 +265,10 @@ impl Writes {
         Ok(())
     }
 
-    async fn change_job(&self, known: &Known, change: &JobChange) -> Result<(), Error> {
+    async fn change_job(&self, known: &Known, patch: impl Fn(&str) -> Option<Value>) -> Result<(), Error> {
         let key = ObjectKey::of(&*known.mini_cluster);
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
-        let Some(body) = change.patch(&uid) else { return Ok(()) };
+        let Some(body) = patch(&uid) else { return Ok(()) };
         let namespace = key.namespace.clone().unwrap_or_default();
         let api = Api::<Job>::namespaced(self.clients.writer.clone(), &namespace);
         let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
@@ -302,6 +300,8 @@ fn facts(job: &Job) -> JobFacts {
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
         restart: annotation(labels::RESTART),
+        queue: job.labels().get(labels::KUEUE_QUEUE).cloned(),
+        left_to: left_to(spec.and_then(|spec| spec.managed_by.as_ref())),
         ..JobFacts::default()
     }
 }

@@ -56,6 +56,8 @@ struct Carried {
     taken: Option<Vec<Taken>>,
     /// What it waits for that only the attempt has shown: reason and sentence.
     waiting: Option<(String, String)>,
+    /// What could not be done beside that.
+    failed: Option<Error>,
     /// The status is written by the next pass, or was already.
     untold: bool,
 }
@@ -73,6 +75,11 @@ impl Carried {
     fn without(taken: Vec<Taken>) -> Self {
         let again = (!taken.is_empty()).then_some(TAKEN_RETRY);
         Self { again, taken: Some(taken), ..Self::default() }
+    }
+
+    /// Nothing, because of this.
+    fn nothing(failed: Error) -> Self {
+        Self { failed: Some(failed), ..Self::default() }
     }
 }
 
@@ -93,24 +100,29 @@ impl MiniClusterController {
             None => self.attempt(&view, &decision).await,
             Some(error) => Err(error),
         };
-        let (carried, decision, failed) = match carried {
-            Ok(Carried { untold: true, again, .. }) => return Ok(outcome(again)),
-            Ok(carried) => {
+        let mut carried = carried.unwrap_or_else(Carried::nothing);
+        if carried.untold {
+            return Ok(outcome(carried.again));
+        }
+        let (decision, failed) = match carried.failed.take() {
+            None => {
                 let waiting = carried.waiting.clone().or(decision.waiting.clone());
-                (carried, Decision { waiting, ..decision }, None)
+                (Decision { waiting, ..decision }, None)
             }
             // Somebody was faster, and the caches are about to show it.
-            Err(error) if is_conflict(&error) && view.known.job.facts().is_some() && self.queue.failures(&key) == 0 => {
+            Some(error)
+                if is_conflict(&error) && view.known.job.facts().is_some() && self.queue.failures(&key) == 0 =>
+            {
                 return Err(error);
             }
-            Err(error) => {
+            Some(error) => {
                 let refusal = Refusal::of(&error, &view.known);
                 if refusal.quota {
                     self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
                 }
                 let refusal =
                     Refused::again(&mut self.memory().of(&object).refused, refusal, generation, self.clock.mono());
-                (Carried::default(), decision.fails(refusal), Some(error))
+                (decision.fails(refusal), Some(error))
             }
         };
         if failed.is_none() && decision.waiting.is_none() {
@@ -148,13 +160,17 @@ impl MiniClusterController {
                 let Some(rendered) = view.rendered() else { return Ok(Carried::default()) };
                 return self.create(view, rendered, decision.deadline.seconds).await;
             }
-            Action::Maintain(maintenance) => match self.writes.maintain(known, view.running(), maintenance).await {
-                Ok(taken) => return Ok(Carried::without(taken)),
-                Err(error) => {
-                    let taken = error.taken().ok_or(error)?;
-                    return Ok(Carried::waits(NAME_TAKEN, taken.sentence(), TAKEN_RETRY));
-                }
-            },
+            Action::Maintain(maintenance) => {
+                let carried = match self.writes.maintain(known, view.running(), maintenance).await {
+                    Ok(taken) => Carried::without(taken),
+                    Err(error) => {
+                        let taken = error.taken().ok_or(error)?;
+                        Carried::waits(NAME_TAKEN, taken.sentence(), TAKEN_RETRY)
+                    }
+                };
+                let labelled = self.writes.label(known, &maintenance.job).await;
+                return Ok(Carried { failed: labelled.err().map(Error::from), ..carried });
+            }
         }
         Ok(Carried::default())
     }
@@ -209,12 +225,12 @@ impl MiniClusterController {
                 self.traces.record(change.map(|(own, _)| {
                     spans::about(Span::part(&own, "create Job", began, self.clock.wall()), &known.mini_cluster)
                 }));
-                self.memory().of(&known.mini_cluster).created(facts.clone(), self.clock.mono());
+                self.memory().of(&known.mini_cluster).created((*facts).clone(), self.clock.mono());
                 if taken.is_empty() {
                     // Jobs first: the status follows when all that wait for theirs have had their turn.
                     return Ok(Carried::untold(Some(Duration::ZERO)));
                 }
-                Ok(Carried { created: Some(facts), ..Carried::without(taken) })
+                Ok(Carried { created: Some(*facts), ..Carried::without(taken) })
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use tributary_api::labels::{KUEUE_MIN_PARALLELISM, KUEUE_QUEUE, RESTART, condition};
+use tributary_api::labels::{KUEUE_QUEUE, RESTART, condition};
 use tributary_api::minicluster::{Phase, UpdatePolicy};
 use tributary_clock::Mono;
 use tributary_cluster::conditions;
@@ -195,7 +195,7 @@ pub(crate) fn decide(
             ..Decision::waits("Restarting", "the last Job is being deleted; the next one is made when it is gone")
         },
         JobState::Adopted { facts, settings } => match (&facts.outcome, asks_for_restart(known, rendering, frozen)) {
-            (Some(_), _) if spec.cleanup => Decision::of(Action::CleanUp),
+            (Some(_), _) if known.cleans_up() => Decision::of(Action::CleanUp),
             (Some(_), Some(why)) => match unmakable {
                 None => Decision::restarts(&why),
                 Some(_) => Decision { held: held(&why, unmakable), ..Decision::of(Action::Nothing) },
@@ -204,14 +204,14 @@ pub(crate) fn decide(
             // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
             (None, _) => Decision::of(Action::Maintain(Maintenance {
                 job: JobChange {
-                    scale: scale(known, facts.parallelism),
+                    scale: scale(known, facts.parallelism, settings),
                     suspend: suspend(known, settings),
                     ..JobChange::default()
                 },
                 ..Maintenance::default()
             })),
         },
-        JobState::Absent if has_ended(known) && spec.cleanup => {
+        JobState::Absent if has_ended(known) && known.cleans_up() => {
             Decision { over: true, ..Decision::of(Action::CleanUp) }
         }
         JobState::Absent if has_ended(known) && !is_asked_again(known) => {
@@ -220,7 +220,7 @@ pub(crate) fn decide(
         JobState::Absent if rendering.is_err() => Decision::of(Action::Nothing),
         JobState::Absent => Decision::of(Action::Create),
         JobState::Ours { facts, files_digest, settings, .. } => {
-            if facts.outcome.is_some() && spec.cleanup {
+            if facts.outcome.is_some() && known.cleans_up() {
                 return Decision::of(Action::CleanUp);
             }
             let restart_required = restart_required(known, rendering, frozen);
@@ -236,7 +236,7 @@ pub(crate) fn decide(
             }
             let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
-            maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism));
+            maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism, settings));
             if ends_here(&known.lead, spec, has_run(known, facts)) && !known.is_part() {
                 maintenance.job.backoff_limit = (settings.backoff_limit != Some(0)).then_some(0);
             }
@@ -335,9 +335,8 @@ fn suspend(known: &Known, settings: &JobSettings) -> Option<bool> {
 }
 
 /// The size to scale the Job to. Sizes without ranks in the frozen host list need a new Job.
-fn scale(known: &Known, parallelism: i32) -> Option<i32> {
-    // Kueue may have admitted fewer of them.
-    if known.mini_cluster.annotations().contains_key(KUEUE_MIN_PARALLELISM) {
+fn scale(known: &Known, parallelism: i32, settings: &JobSettings) -> Option<i32> {
+    if settings.may_be_fewer {
         return None;
     }
     let (wanted, most) = (known.mini_cluster.spec.size(), known.status().maximum_size);
@@ -365,6 +364,7 @@ fn removes_volumes(known: &Known) -> bool {
     let status = known.status();
     let again = conditions::is_true(&status.conditions, condition::RESTART_REQUIRED);
     known.hosted.is_none()
+        && !known.is_dispatched()
         && status.phase == Some(Phase::Succeeded)
         && !again
         && known.mini_cluster.spec.removes_volumes()
@@ -394,7 +394,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use tributary_api::labels::KUEUE_MIN_PARALLELISM;
     use tributary_api::minicluster::{LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_api::workload::ORIGIN;
     use tributary_flux::{RankMap, Slot};
     use tributary_render::{Problem, problem::reason};
 
@@ -422,6 +424,13 @@ mod tests {
     fn with(mut known: Known, change: impl FnOnce(&mut MiniCluster)) -> Known {
         change(Arc::make_mut(&mut known.mini_cluster));
         known
+    }
+
+    /// One that MultiKueue has made. The danger: it is made anew, and runs once more, if it goes before MultiKueue knows its end.
+    fn dispatched(known: Known) -> Known {
+        with(known, |object| {
+            object.metadata.labels = Some([(ORIGIN.to_owned(), "multikueue".to_owned())].into());
+        })
     }
 
     fn boot(revision: u32, image: &str) -> Boot {
@@ -604,6 +613,18 @@ mod tests {
         assert_eq!(maintenance(decide(&size(2), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(5), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(3), &refused(), None)).job.scale, None, "not of a refused spec");
+        let job = |fewer| {
+            let mut known = size(3);
+            let JobState::Ours { settings, .. } = &mut known.job else { unreachable!() };
+            settings.may_be_fewer = fewer;
+            // What the MiniCluster says since then is not what its Job was admitted with.
+            with(known, |object| {
+                let fewest = (KUEUE_MIN_PARALLELISM.to_owned(), "1".to_owned());
+                object.metadata.annotations = Some([fewest].into_iter().filter(|_| !fewer).collect());
+            })
+        };
+        assert_eq!(maintenance(decide(&job(true), &rendering, None)).job.scale, None, "Kueue may have admitted fewer");
+        assert_eq!(maintenance(decide(&job(false), &rendering, None)).job.scale, Some(3));
     }
 
     #[test]
@@ -657,6 +678,7 @@ mod tests {
         assert_eq!(decide(&ended(), &rendering, None).action, Action::Nothing);
         let asked = with(ended(), |object| object.spec.cleanup = true);
         assert_eq!(decide(&asked, &rendering, None).action, Action::CleanUp);
+        assert_eq!(decide(&dispatched(asked), &rendering, None).action, Action::Nothing);
         let running = with(known(running(JobFacts::default())), |object| object.spec.cleanup = true);
         assert!(matches!(decide(&running, &rendering, None).action, Action::Maintain(_)));
     }
@@ -673,6 +695,7 @@ mod tests {
         let action = |known: &Known| decide(known, &rendered(boot(RENDER_REVISION, "a")), None).action;
         let succeeded = || JobOutcome::Succeeded;
         assert_eq!(action(&ended(Phase::Succeeded, succeeded(), made)), Action::RemoveVolumes);
+        assert_eq!(action(&dispatched(ended(Phase::Succeeded, succeeded(), made))), Action::Nothing);
         for (phase, spec) in [
             (Phase::Running, made),
             (Phase::Failed, made),

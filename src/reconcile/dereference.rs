@@ -11,7 +11,7 @@ use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary_api::peer::ClusterPeer;
-use tributary_api::{labels, names};
+use tributary_api::{labels, names, workload};
 use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{Cache, Indexed, controller_of};
 use tributary_flux::RankMap;
@@ -230,6 +230,17 @@ impl Known {
         Ok(context)
     }
 
+    /// Whether MultiKueue has made it, of one in another cluster. MultiKueue looks how it ended, and deletes it then. If it, or
+    /// its Job, were gone before, it would be made anew, and run once more.
+    pub(crate) fn is_dispatched(&self) -> bool {
+        self.mini_cluster.labels().contains_key(workload::ORIGIN)
+    }
+
+    /// Whether the MiniCluster itself is to go when it has ended.
+    pub(crate) fn cleans_up(&self) -> bool {
+        self.mini_cluster.spec.cleanup && !self.is_dispatched()
+    }
+
     /// Whether it is a part of an instance whose lead broker is elsewhere: it has no end of its own.
     pub(crate) fn is_part(&self) -> bool {
         self.hosted.as_ref().is_some_and(|hosted| !hosted.spec.whole)
@@ -300,6 +311,8 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         rank_map_digest: annotation(labels::RANK_MAP_DIGEST),
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
         restart: annotation(labels::RESTART),
+        queue: job.labels().get(labels::KUEUE_QUEUE).cloned(),
+        left_to: left_to(job.spec.managed_by.as_ref()),
     };
     if job.metadata.deletion_timestamp.is_some() {
         return JobState::Terminating(facts);
@@ -312,6 +325,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         labels: job.labels().clone(),
         applied_labels: keys.split(',').filter(|key| !key.is_empty()).map(str::to_owned).collect(),
         restart: annotation(labels::RESTART),
+        may_be_fewer: annotation(labels::KUEUE_MIN_PARALLELISM).is_some(),
     });
     match boot_digest {
         None => JobState::Adopted { facts, settings },
@@ -320,6 +334,11 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
             JobState::Ours { facts, boot_digest, files_digest, settings }
         }
     }
+}
+
+/// Another controller than Kubernetes' own, by a Job's `managedBy`.
+pub(crate) fn left_to(managed_by: Option<&String>) -> Option<String> {
+    managed_by.filter(|manager| *manager != labels::kubernetes::JOB_CONTROLLER).cloned()
 }
 
 /// How many pods nobody has made.
@@ -344,4 +363,37 @@ fn outcome(job: &JobView) -> Option<JobOutcome> {
 fn controller_uid(meta: &ObjectMeta) -> Option<&str> {
     let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
     Some(owner.uid.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tributary_api::workload::MULTIKUEUE;
+
+    use super::*;
+
+    #[test]
+    fn what_kueue_wrote_on_a_job_is_read() {
+        let read = |managed_by: Option<&str>| {
+            let owner = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "lake", "uid": "u",
+                "controller": true});
+            let job = json!({
+                "metadata": {
+                    "name": "lake",
+                    "labels": {labels::KUEUE_QUEUE: "default"},
+                    "annotations": {labels::KUEUE_MIN_PARALLELISM: "1"},
+                    "ownerReferences": [owner],
+                },
+                "spec": {"managedBy": managed_by},
+            });
+            match job_state(&serde_json::from_value(job).unwrap(), "u") {
+                JobState::Adopted { facts, settings } => (facts.queue, facts.left_to, settings.may_be_fewer),
+                other => panic!("{other:?}"),
+            }
+        };
+        let queue = Some("default".to_owned());
+        assert_eq!(read(None), (queue.clone(), None, true));
+        assert_eq!(read(Some("kubernetes.io/job-controller")), (queue.clone(), None, true));
+        assert_eq!(read(Some(MULTIKUEUE)), (queue, Some(MULTIKUEUE.to_owned()), true));
+    }
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::JobSpec;
 use serde_json::{Value, json};
-use tributary_api::labels;
+use tributary_api::labels::{self, KUEUE_QUEUE};
 use tributary_api::minicluster::MiniClusterSpec;
+use tributary_api::workload::PRIORITY_CLASS;
 
 /// What a Job says of the fields that may follow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct JobSettings {
     pub applied_labels: Vec<String>,
     /// The value of the annotation [`labels::RESTART`] that it was made with.
     pub restart: Option<String>,
+    /// Kueue may have admitted fewer of its pods than are wanted: see [`labels::KUEUE_MIN_PARALLELISM`].
+    pub may_be_fewer: bool,
 }
 
 /// A change of a running Job; what is `None` stays.
@@ -48,14 +51,19 @@ impl JobChange {
     /// What brings the Job's other settings to what `rendered` asks for.
     pub(crate) fn settings(spec: &MiniClusterSpec, rendered: &JobSpec, job: &JobSettings) -> Self {
         let deadline = rendered.active_deadline_seconds;
+        let held = spec.suspend || job.applied_suspend;
         let mut labels = BTreeMap::new();
         for (key, value) in &spec.job_labels {
-            if is_users(key) && job.labels.get(key) != Some(value) {
+            // Kueue would start what is held back here.
+            let starts = held && key == KUEUE_QUEUE && !job.labels.contains_key(key);
+            if is_users(key) && !starts && job.labels.get(key) != Some(value) {
                 labels.insert(key.clone(), Some(value.clone()));
             }
         }
         for key in &job.applied_labels {
-            if is_users(key) && !spec.job_labels.contains_key(key) && job.labels.contains_key(key) {
+            // Kueue starts no Job that it no longer knows, and refuses to take a class away.
+            let stays = [KUEUE_QUEUE, PRIORITY_CLASS].contains(&key.as_str());
+            if is_users(key) && !stays && !spec.job_labels.contains_key(key) && job.labels.contains_key(key) {
                 labels.insert(key.clone(), None);
             }
         }
@@ -68,10 +76,10 @@ impl JobChange {
         }
     }
 
-    /// The merge patch that brings it to the Job with this UID; `None` if nothing changes.
+    /// The merge patch that brings it to the Job with this UID, but for its labels; `None` if nothing changes.
     pub(crate) fn patch(&self, uid: &str) -> Option<Value> {
         // Taken apart, so that a change that nobody sends does not compile.
-        let Self { scale, suspend, deadline, backoff_limit, labels, label_keys } = self;
+        let Self { scale, suspend, deadline, backoff_limit, labels: _, label_keys: _ } = self;
         let (mut spec, mut annotations) = (json!({}), json!({}));
         if let Some(size) = scale {
             // An indexed Job is elastic as long as both change together.
@@ -88,14 +96,16 @@ impl JobChange {
         if let Some(limit) = backoff_limit {
             spec["backoffLimit"] = json!(limit);
         }
-        if !labels.is_empty() {
-            annotations[labels::APPLIED_JOB_LABELS] = json!(keys_text(label_keys));
-        }
-        let nothing = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
-        if nothing(&spec) && labels.is_empty() {
-            return None;
-        }
-        Some(json!({"metadata": {"uid": uid, "labels": labels, "annotations": annotations}, "spec": spec}))
+        let nothing = spec.as_object().is_some_and(serde_json::Map::is_empty);
+        (!nothing).then(|| json!({"metadata": {"uid": uid, "annotations": annotations}, "spec": spec}))
+    }
+
+    /// The same of its labels.
+    pub(crate) fn labels_patch(&self, uid: &str) -> Option<Value> {
+        let Self { labels, label_keys, .. } = self;
+        let annotations = json!({labels::APPLIED_JOB_LABELS: keys_text(label_keys)});
+        let metadata = json!({"uid": uid, "labels": labels, "annotations": annotations});
+        (!labels.is_empty()).then(|| json!({"metadata": metadata}))
     }
 }
 
@@ -106,8 +116,8 @@ pub(crate) fn keys_text<'a>(keys: impl IntoIterator<Item = &'a String>) -> Strin
 
 /// Labels that every child bears are not the user's to change.
 fn is_users(key: &str) -> bool {
-    use labels::{MINICLUSTER, kubernetes, upstream};
-    ![upstream::APP, upstream::NAME, upstream::NAMESPACE, kubernetes::MANAGED_BY, MINICLUSTER].contains(&key)
+    use labels::{MINICLUSTER, SLOT, kubernetes, upstream};
+    ![upstream::APP, upstream::NAME, upstream::NAMESPACE, kubernetes::MANAGED_BY, MINICLUSTER, SLOT].contains(&key)
 }
 
 #[cfg(test)]
@@ -133,15 +143,17 @@ mod tests {
             ..JobSettings::default()
         };
         let change = JobChange::settings(&spec, &rendered, &job);
+        let expected = json!({"metadata": {"uid": "u", "annotations": {}}, "spec": {"activeDeadlineSeconds": 60}});
+        assert_eq!(change.patch("u").unwrap(), expected);
+        // The danger: one label that a webhook refuses keeps back all the rest.
         let expected = json!({
             "metadata": {
                 "uid": "u",
                 "labels": {"queue": "b", "new": "1", "old": null},
                 "annotations": {labels::APPLIED_JOB_LABELS: "app,new,queue"},
             },
-            "spec": {"activeDeadlineSeconds": 60},
         });
-        assert_eq!(change.patch("u").unwrap(), expected);
+        assert_eq!(change.labels_patch("u").unwrap(), expected);
         let settled = JobSettings {
             deadline: Some(60),
             labels: map(&[("queue", "b"), ("new", "1"), ("app", "flux-operator"), ("theirs", "1")]),
@@ -149,7 +161,34 @@ mod tests {
             ..job
         };
         assert_eq!(JobChange::settings(&spec, &rendered, &settled), JobChange::default());
-        assert_eq!(JobChange::default().patch("u"), None);
+        assert_eq!((JobChange::default().patch("u"), JobChange::default().labels_patch("u")), (None, None));
+    }
+
+    /// The danger: Kueue starts what is held back here, forgets what it held back itself, or refuses the change for ever.
+    #[test]
+    fn a_queue_of_kueue_is_neither_entered_while_suspended_nor_left() {
+        let change = |suspend: bool, wanted: &[(&str, &str)], applied_suspend: bool, has: &[(&str, &str)]| {
+            let spec = MiniClusterSpec { suspend, job_labels: map(wanted), ..MiniClusterSpec::default() };
+            let job = JobSettings {
+                applied_suspend,
+                labels: map(has),
+                applied_labels: has.iter().map(|(key, _)| (*key).to_owned()).collect(),
+                ..JobSettings::default()
+            };
+            JobChange::settings(&spec, &JobSpec::default(), &job).labels
+        };
+        let to = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), Some(value.to_owned()))]);
+        let (nothing, team) = (BTreeMap::new(), [(KUEUE_QUEUE, "team")]);
+        assert_eq!(change(false, &team, false, &[]), to(KUEUE_QUEUE, "team"), "somebody else may have suspended it");
+        assert_eq!(change(true, &team, true, &[]), nothing);
+        assert_eq!(change(true, &team, false, &[]), nothing, "it is about to be suspended");
+        assert_eq!(change(false, &team, true, &[]), nothing, "it is about to go on");
+        assert_eq!(change(true, &team, true, &[(KUEUE_QUEUE, "other")]), to(KUEUE_QUEUE, "team"));
+        assert_eq!(change(false, &[], false, &[(KUEUE_QUEUE, "team"), (PRIORITY_CLASS, "high")]), nothing);
+        assert_eq!(
+            change(false, &[(PRIORITY_CLASS, "low")], false, &[(PRIORITY_CLASS, "high")]),
+            to(PRIORITY_CLASS, "low")
+        );
     }
 
     #[test]

@@ -10,8 +10,11 @@ use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
 use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
+use tributary_api::workload::MULTIKUEUE;
+use tributary_api::workload::reason::{JOB_HANDED_ON, JOB_QUEUED};
 use tributary_cluster::conditions::{self, Statement};
 use tributary_flux::RankMap;
+use tributary_render::SUSPEND_IN_QUEUE;
 
 use super::bursts;
 use super::decide::NAME_TAKEN;
@@ -112,6 +115,11 @@ pub struct JobFacts {
     pub credential_digest: Option<String>,
     /// The value of the annotation `tributary.dev/restart` that it was made with.
     pub restart: Option<String>,
+    /// The queue of Kueue that it is in. Its user may name none: Kueue has one for all new Jobs of a namespace, if it is called
+    /// `default`.
+    pub queue: Option<String>,
+    /// Another controller than Kubernetes' own, which would make its pods: `spec.managedBy`.
+    pub left_to: Option<String>,
 }
 
 /// How long Kubernetes may take to make the pods of a Job. When it may make none, nothing but an event of the Job says so.
@@ -420,10 +428,15 @@ fn valid(facts: &Facts<'_>) -> Statement {
 }
 
 fn supported(facts: &Facts<'_>) -> Statement {
-    if facts.unsupported.is_empty() {
+    let mut all: Vec<&str> = facts.unsupported.iter().map(String::as_str).collect();
+    let is_queued = facts.job.as_ref().is_some_and(|job| job.queue.is_some());
+    if facts.mini_cluster.spec.suspend && is_queued && !all.contains(&SUSPEND_IN_QUEUE) {
+        all.push(SUSPEND_IN_QUEUE);
+    }
+    if all.is_empty() {
         return Statement::holds(condition::SPEC_SUPPORTED, "AllFieldsWork", "");
     }
-    let message = format!("accepted, but without effect: {}", facts.unsupported.join("; "));
+    let message = format!("accepted, but without effect: {}", all.join("; "));
     Statement::fails(condition::SPEC_SUPPORTED, "FieldsWithoutEffect", message)
 }
 
@@ -446,6 +459,9 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
     if let Some((reason, sentence)) = waiting {
         return fails(reason, sentence.clone());
     }
+    if let Some(controller) = &job.left_to {
+        return fails(JOB_HANDED_ON, handed_on(facts, job, controller));
+    }
     match phase {
         Phase::Running => {
             let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
@@ -459,7 +475,10 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
             sentence += "; a restart is needed: see the condition RestartRequired";
             Statement::holds(condition::READY, condition::RESTART_REQUIRED, sentence)
         }
-        Phase::Suspended => fails("Suspended", "the Job is suspended".into()),
+        Phase::Suspended => match &job.queue {
+            Some(queue) => fails(JOB_QUEUED, format!("its Job waits in queue {queue} of Kueue")),
+            None => fails("Suspended", "the Job is suspended".into()),
+        },
         _ if job.unmade_in(now).is_some_and(|left| left.is_zero()) => {
             let sentence = format!(
                 "Kubernetes has not made {} of the {} pods of this cluster (after pods were evicted, it waits up to 10 minutes); \
@@ -476,6 +495,17 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
             fails("Starting", format!("{ready} of {wanted} pods of this cluster are ready{}", job.pause()))
         }
     }
+}
+
+/// Why no pods are made of a Job that another controller manages: Kueue writes that where MultiKueue checks its queue, and the
+/// other cluster has only the Job.
+fn handed_on(facts: &Facts<'_>, job: &JobFacts, controller: &str) -> String {
+    let queue = job.queue.as_deref().map_or_else(|| "its queue".to_owned(), |queue| format!("queue {queue}"));
+    let instead = match is_hosted(facts.mini_cluster) {
+        true => "no burst can run there: name another queue in import.queueName of the ClusterPeer".to_owned(),
+        false => format!("make the MiniCluster with `managedBy: {MULTIKUEUE}`, and it runs there as a whole"),
+    };
+    format!("{queue} hands Jobs on to other clusters (spec.managedBy of its Job is {controller}); {instead}")
 }
 
 /// How it ended, and what cannot be done since.

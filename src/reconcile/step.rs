@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
+use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::conditions;
 
 use super::SETTLING;
@@ -53,7 +55,9 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
         return Decision::of(Action::Nothing);
     }
     let decision = decide(&view.known, rendering, view.frozen.as_deref(), view.running(), view.unmakable.as_deref());
-    let expiry = expiry(view);
+    let known = &view.known;
+    let is_own = known.hosted.is_none() && !known.is_dispatched();
+    let expiry = if is_own { expiry(&known.mini_cluster, view.now.wall) } else { None };
     if expiry == Some(Duration::ZERO) {
         return Decision { action: Action::CleanUp, ..decision };
     }
@@ -65,7 +69,7 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     };
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
     // What is told of them then is told once, and changes when pods are made.
-    let unmade = view.known.job.facts().and_then(|job| job.unmade_in(view.now.wall)).filter(|left| !left.is_zero());
+    let unmade = known.job.facts().and_then(|job| job.unmade_in(view.now.wall)).filter(|left| !left.is_zero());
     let held = decision.held.is_some().then_some(HELD_RETRY);
     decision.and_again(expiry).and_again(deadline).and_again(unmade).and_again(held)
 }
@@ -147,25 +151,21 @@ fn allowance(view: &View, gate: &dyn QuotaGate) -> Option<Allowance> {
 }
 
 /// How long a MiniCluster that has ended is kept, from now on.
-fn expiry(view: &View) -> Option<Duration> {
-    let known = &view.known;
-    let ttl = known.mini_cluster.spec.ttl_seconds_after_finished?;
-    let finished = conditions::find(&known.mini_cluster.status.as_ref()?.conditions, condition::FINISHED)?;
-    if finished.status != "True" || known.hosted.is_some() {
-        return None;
-    }
-    let due = finished.last_transition_time.0 + jiff::SignedDuration::from_secs(ttl.into());
-    Some(Duration::try_from(due.duration_since(view.now.wall)).unwrap_or_default())
+pub(super) fn expiry(object: &MiniCluster, now: Timestamp) -> Option<Duration> {
+    let ttl = object.spec.ttl_seconds_after_finished?;
+    let finished = conditions::find(&object.status.as_ref()?.conditions, condition::FINISHED)?;
+    let due = finished.last_transition_time.0 + SignedDuration::from_secs(ttl.into());
+    (finished.status == "True").then(|| Duration::try_from(due.duration_since(now)).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use jiff::Timestamp;
     use serde_json::json;
     use tributary_api::hosted_burst::HostedBurst;
-    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_api::minicluster::{MiniClusterSpec, MiniClusterStatus};
+    use tributary_api::workload::ORIGIN;
     use tributary_clock::{Mono, Now};
     use tributary_render::{Context, render};
 
@@ -403,6 +403,11 @@ mod tests {
         assert_eq!((kept.action, kept.over, kept.again), (Action::Nothing, true, Some(Duration::from_secs(30))));
         let goes = step(&finished(60), &gate);
         assert_eq!((goes.action, goes.over), (Action::CleanUp, true));
+        let dispatched = change(finished(60), |object| {
+            object.metadata.labels = Some([(ORIGIN.to_owned(), "multikueue".to_owned())].into());
+        });
+        let stays = step(&dispatched, &gate);
+        assert_eq!((stays.action, stays.again), (Action::Nothing, None), "MultiKueue deletes it");
         assert!(gate.asked.lock().unwrap().is_empty());
     }
 

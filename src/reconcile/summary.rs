@@ -32,10 +32,11 @@ fn budget(bursts: &[Burst]) -> Option<Statement> {
             return Some(Statement::fails(BUDGET, reason, text));
         }
     }
-    match urgent("Ending") {
-        Some(text) => Some(Statement::holds(BUDGET, "Ending", text)),
-        None if all.is_empty() => None,
-        None => Some(Statement::holds(BUDGET, "Within", "no budget of a burst ends soon")),
+    match (urgent("Ending"), urgent("NoPrice")) {
+        (Some(text), _) => Some(Statement::holds(BUDGET, "Ending", text)),
+        (None, Some(text)) => Some(Statement::unknown(BUDGET, "NoPrice", text)),
+        (None, None) if all.is_empty() => None,
+        (None, None) => Some(Statement::holds(BUDGET, "Within", "no budget of a burst ends soon")),
     }
 }
 
@@ -79,6 +80,8 @@ mod tests {
     fn the_most_urgent_word_of_all_bursts_is_that_of_the_root() {
         let (within, ending, spent) =
             (("Budget", "True", "Within"), ("Budget", "True", "Ending"), ("Budget", "False", "Spent"));
+        // The danger: no budget ends soon, says the root, of one that never ends.
+        let no_price = ("Budget", "Unknown", "NoPrice");
         let (asleep, in_use, unknown) =
             (("Demand", "False", "Asleep"), ("Demand", "True", "InUse"), ("Demand", "Unknown", "Forbidden"));
         let said = |bursts: &[Burst]| {
@@ -92,6 +95,8 @@ mod tests {
             said(&[burst("a", &[within, asleep]), burst("b", &[ending, in_use])]),
             said(&[burst("a", &[spent, unknown]), burst("b", &[ending, in_use]), burst("c", &[spent, asleep])]),
             said(&[burst("a", &[("Budget", "False", "Unreadable")]), burst("b", &[ending])]),
+            said(&[burst("a", &[no_price]), burst("b", &[within])]),
+            said(&[burst("a", &[no_price]), burst("b", &[ending])]),
         ]);
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct JobSpecView {
     pub active_deadline_seconds: Option<i64>,
     /// How often pods may fail.
     pub backoff_limit: Option<i32>,
+    /// Who makes its pods; `None`: Kubernetes.
+    pub managed_by: Option<String>,
 }
 
 /// What is read of a Job's status.

@@ -7,6 +7,9 @@
 //!
 //! Nobody watches Workloads: a cluster need not serve that kind. One is looked at by its name when its MiniCluster changes, and
 //! from time to time, since a Workload that Kueue evicts keeps its room until this controller gives that back.
+//!
+//! The MiniCluster in the other cluster goes once MultiKueue has seen how it ended. `cleanup` and `ttlSecondsAfterFinished` are
+//! for the one here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +25,14 @@ use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt};
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use tributary_api::labels::{self, KUEUE_QUEUE};
+use tributary_api::labels::{self, KUEUE_MIN_PARALLELISM, KUEUE_QUEUE, kubernetes};
 use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_api::names;
 use tributary_api::workload::{
-    MULTIKUEUE, OF_JOB, PRIORITY_CLASS, PodSet, PriorityClassRef, Workload, WorkloadSpec, condition,
+    LONGEST, MULTIKUEUE, OF_JOB, PRIORITY_CLASS, PodSet, PriorityClassRef, TopologyRequest, Workload, WorkloadSpec,
+    condition, topology,
 };
 use tributary_clock::SharedClock;
 use tributary_cluster::apply::Applier;
@@ -42,6 +46,8 @@ use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::{Context, render};
+
+use super::step::expiry;
 
 /// Between two looks at a Workload: at first, and at most. It takes so long until the room of an evicted one is given back.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -72,6 +78,8 @@ pub(super) struct View {
     object: Arc<MiniCluster>,
     wanted: Result<Option<Wanted>, String>,
     found: Option<Workload>,
+    /// It has ended, and goes in this time.
+    due: Option<Duration>,
 }
 
 /// What its Workload is to be: the Job as it is rendered, its queue, and which spec of its user that is of.
@@ -99,6 +107,10 @@ pub(super) enum Decision {
     LeftOver,
     /// Say this.
     Say(String),
+    /// Look again then: it has ended, and is kept for so long.
+    Keep(Duration),
+    /// Delete the MiniCluster.
+    CleanUp,
 }
 
 impl Workloads {
@@ -138,19 +150,10 @@ impl Workloads {
             return Ok(());
         }
         let template = self.defaulted(key, &wanted.job).await?;
-        let labels = wanted.job.metadata.labels.clone().unwrap_or_default();
-        let class = labels.get(PRIORITY_CLASS).map(String::as_str);
+        let class = wanted.job.labels().get(PRIORITY_CLASS).map(String::as_str);
         let (priority, priority_class_ref) = self.priority(class, &template).await?;
-        let spec = WorkloadSpec {
-            queue_name: wanted.queue,
-            pod_sets: vec![PodSet {
-                name: "main".to_owned(),
-                count: wanted.job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1),
-                template,
-            }],
-            priority: Some(priority),
-            priority_class_ref,
-        };
+        let spec =
+            WorkloadSpec { priority: Some(priority), priority_class_ref, ..spec(wanted.queue, &wanted.job, template) };
         let mut workload = Workload::new(&names::workload(&key.name), spec);
         workload.metadata.namespace.clone_from(&key.namespace);
         workload.metadata.owner_references = object.controller_owner_ref(&()).map(|owner| vec![owner]);
@@ -196,10 +199,19 @@ impl Workloads {
             return Ok((value.unwrap_or(0), named(&Workload::group(&()), KIND, class)));
         }
         let class = template.spec.as_ref().and_then(|spec| spec.priority_class_name.as_deref());
-        let Some(class) = class.filter(|class| !class.is_empty()) else { return Ok((0, None)) };
-        let found = Api::<PriorityClass>::all(self.clients.reader.clone()).get(class).await;
-        let found = found.map_err(|error| RequestError::new("read", format!("PriorityClass {class}"), error))?;
-        Ok((found.value, named("scheduling.k8s.io", "PriorityClass", class)))
+        let classes = Api::<PriorityClass>::all(self.clients.reader.clone());
+        let found = match class.filter(|class| !class.is_empty()) {
+            Some(class) => {
+                let found = classes.get(class).await;
+                Some(found.map_err(|error| RequestError::new("read", format!("PriorityClass {class}"), error))?)
+            }
+            None => {
+                let all = classes.list(&ListParams::default()).await;
+                usual(all.map_err(|error| RequestError::new("list", "PriorityClasses", error))?.items)
+            }
+        };
+        let Some(found) = found else { return Ok((0, None)) };
+        Ok((found.value, named("scheduling.k8s.io", "PriorityClass", &found.name_any())))
     }
 
     /// Takes the reservation back, as Kueue's own integrations do once nothing of a Job runs any more.
@@ -252,13 +264,14 @@ impl Controller for Workloads {
     }
 
     async fn observe(&self, key: &ObjectKey) -> Result<Observed<View>, RequestError> {
-        let object = self.mini_clusters.left_alone_of(key).filter(|object| is_dispatched(object));
-        let Some(object) = object else {
+        let object = self.mini_clusters.left_alone_of(key).filter(|object| is_for_multikueue(object));
+        let due = object.as_ref().and_then(|object| due(object, self.clock.wall()));
+        let Some(object) = object.filter(|object| !is_over(object) || due.is_some()) else {
             self.said_nothing(key);
             return Ok(nothing());
         };
         let wanted = wanted(&object, &self.settings);
-        if let (Ok(None), false) = (&wanted, object.spec.suspend) {
+        if let (Ok(None), false, None) = (&wanted, object.spec.suspend, due) {
             return Ok(nothing());
         }
         let name = names::workload(&key.name);
@@ -272,7 +285,7 @@ impl Controller for Workloads {
                 return Ok(Observed::Break(Outcome::After(REFUSED)));
             }
         };
-        Ok(Observed::Continue(View { object, wanted, found }))
+        Ok(Observed::Continue(View { object, wanted, found, due }))
     }
 
     fn step(&self, _: &ObjectKey, view: &View) -> Decision {
@@ -280,7 +293,7 @@ impl Controller for Workloads {
     }
 
     async fn apply(&self, key: &ObjectKey, view: View, decision: Decision) -> Result<Outcome, RequestError> {
-        let View { object, wanted, found } = view;
+        let View { object, wanted, found, due: _ } = view;
         let outcome = match (decision, wanted, found) {
             (Decision::Make, Ok(Some(wanted)), _) => self.make(key, &object, wanted).await,
             (Decision::Delete(doomed), ..) => {
@@ -299,6 +312,14 @@ impl Controller for Workloads {
                 return Ok(Outcome::After(GONE_SOON));
             }
             (Decision::Done, ..) => return Ok(Outcome::Done),
+            (Decision::Keep(left), ..) => return Ok(Outcome::After(left)),
+            (Decision::CleanUp, ..) => match Doomed::of(&*object) {
+                Some(doomed) => {
+                    let writer = &self.clients.writer;
+                    sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await.map(drop)
+                }
+                None => Ok(()),
+            },
             _ => Ok(()),
         };
         match outcome {
@@ -322,11 +343,21 @@ fn pause(object: &MiniCluster, now: Timestamp) -> Duration {
     (age / 8).clamp(LOOK_AGAIN, LOOK_AGAIN_AT_MOST)
 }
 
-/// Whether MultiKueue has to run it still.
-fn is_dispatched(object: &MiniCluster) -> bool {
+/// Whether it is for MultiKueue.
+fn is_for_multikueue(object: &MiniCluster) -> bool {
+    object.spec.managed_by.as_deref() == Some(MULTIKUEUE) && object.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether it has ended: MultiKueue says so.
+fn is_over(object: &MiniCluster) -> bool {
     let status = object.status.as_ref();
-    let over = status.is_some_and(|status| matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)));
-    object.spec.managed_by.as_deref() == Some(MULTIKUEUE) && object.metadata.deletion_timestamp.is_none() && !over
+    status.is_some_and(|status| matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)))
+}
+
+/// In which time one that has ended goes; `None`: it stays.
+fn due(object: &MiniCluster, now: Timestamp) -> Option<Duration> {
+    let cleanup = object.spec.cleanup.then_some(Duration::ZERO);
+    cleanup.or_else(|| expiry(object, now)).filter(|_| is_over(object))
 }
 
 /// What the Workload of a MiniCluster is to be; nothing, if it names no queue, or is held back.
@@ -343,7 +374,58 @@ fn wanted(object: &MiniCluster, settings: &Context) -> Result<Option<Wanted>, St
     Ok(Some(Wanted { job, queue, revision }))
 }
 
-fn decide(View { object, wanted, found }: &View) -> Decision {
+/// The Workload of a Job with these pods, as Kueue makes it of such a Job: it compares the two. But for its priority.
+fn spec(queue_name: String, job: &Job, template: PodTemplateSpec) -> WorkloadSpec {
+    let number = |text: Option<&String>| text.and_then(|text| text.parse().ok());
+    WorkloadSpec {
+        queue_name,
+        maximum_execution_time_seconds: number(job.labels().get(LONGEST)),
+        pod_sets: vec![PodSet {
+            name: "main".to_owned(),
+            count: job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1),
+            min_count: number(job.annotations().get(KUEUE_MIN_PARALLELISM)),
+            topology_request: Some(topology_request(&template)),
+            template,
+        }],
+        ..WorkloadSpec::default()
+    }
+}
+
+fn topology_request(template: &PodTemplateSpec) -> TopologyRequest {
+    let annotations = template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+    let said = |key: &str| annotations.and_then(|all| all.get(key)).cloned();
+    let rest = TopologyRequest {
+        pod_index_label: Some(kubernetes::COMPLETION_INDEX.to_owned()),
+        ..TopologyRequest::default()
+    };
+    match (said(topology::REQUIRED), said(topology::PREFERRED), said(topology::UNCONSTRAINED)) {
+        (required @ Some(_), ..) => TopologyRequest { required, ..rest },
+        (None, preferred @ Some(_), _) => TopologyRequest { preferred, ..rest },
+        (None, None, text) => {
+            let unconstrained = text.map(|text| ["1", "t", "true"].contains(&text.to_lowercase().as_str()));
+            TopologyRequest { unconstrained, ..rest }
+        }
+    }
+}
+
+/// The class of pods that name none: of several that are the default, Kubernetes takes the lowest.
+fn usual(classes: Vec<PriorityClass>) -> Option<PriorityClass> {
+    classes.into_iter().filter(|class| class.global_default == Some(true)).min_by_key(|class| class.value)
+}
+
+/// Whether two revisions differ in nothing but the class of priority.
+fn are_alike(one: &str, other: &str) -> bool {
+    let spec = |text: &str| {
+        let [generation, queue, _class] = serde_json::from_str::<[Value; 3]>(text).ok()?;
+        Some((generation, queue))
+    };
+    spec(one).is_some() && spec(one) == spec(other)
+}
+
+fn decide(View { object, wanted, found, due }: &View) -> Decision {
+    if let Some(left) = due {
+        return ends(object, found.as_ref(), *left);
+    }
     let wanted = match wanted {
         Ok(wanted) => wanted.as_ref(),
         Err(problems) => return Decision::Say(format!("no Workload is made of it: {problems}")),
@@ -363,19 +445,37 @@ fn decide(View { object, wanted, found }: &View) -> Decision {
             ObjectKey::of(found)
         ));
     }
-    let conditions = found.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let holds = |type_| find(conditions, type_).is_some_and(|said| said.status == "True");
-    if holds(condition::FINISHED) {
+    if holds(found, condition::FINISHED) {
         return Decision::Done;
     }
-    if found.annotations().get(labels::REVISION) != wanted.map(|wanted| &wanted.revision) {
+    let revisions = (found.annotations().get(labels::REVISION), wanted.map(|wanted| &wanted.revision));
+    let stays = match revisions {
+        // What has room goes on: another class counts once it waits again.
+        (Some(one), Some(other)) if holds(found, condition::QUOTA_RESERVED) => are_alike(one, other),
+        (one, other) => one == other,
+    };
+    if !stays {
         let there = found.metadata.deletion_timestamp.is_none();
         return Doomed::of(found).filter(|_| there).map_or(Decision::Nothing, Decision::Delete);
     }
-    match holds(condition::EVICTED) && holds(condition::QUOTA_RESERVED) {
+    match holds(found, condition::EVICTED) && holds(found, condition::QUOTA_RESERVED) {
         true => Decision::GiveBack,
         false => Decision::Nothing,
     }
+}
+
+/// What becomes of a MiniCluster that has ended and is not kept: it goes in this time, but not before Kueue has finished with
+/// it, which looks at it until then.
+fn ends(object: &MiniCluster, found: Option<&Workload>, left: Duration) -> Decision {
+    let is_its = |found: &&Workload| controller_uid(*found) == object.uid().as_deref();
+    if found.filter(is_its).is_some_and(|found| !holds(found, condition::FINISHED)) {
+        return Decision::Nothing;
+    }
+    if left.is_zero() { Decision::CleanUp } else { Decision::Keep(left) }
+}
+
+fn holds(found: &Workload, type_: &str) -> bool {
+    found.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, type_))
 }
 
 /// The conditions of an evicted Workload that has no room any more.

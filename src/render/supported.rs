@@ -3,13 +3,19 @@
 
 use tributary_api::labels::KUEUE_QUEUE;
 use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
+use tributary_api::workload::ORIGIN;
 
 use super::job::labels as job_labels;
 use super::model::Model;
 use super::scripts;
 
+const WAITS_FOR_PEOPLE: &str = "an interactive instance waits for people, and runs nothing itself";
 const FLUX: &str = "it is for the container that runs Flux";
 const OWN_ENTRYPOINT: &str = "the image's own entrypoint runs";
+
+/// `suspend` of a MiniCluster whose Job is in a queue of Kueue.
+pub const SUSPEND_IN_QUEUE: &str =
+    "spec.suspend (Kueue starts and stops its Job: set spec.active of its Workload to false to hold it back)";
 
 /// Written fields without effect, in the order of the spec: each path, and why in parentheses.
 pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
@@ -25,12 +31,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         (runner.batch, "batch"),
         (runner.launcher, "launcher"),
     ] {
-        found.on(
-            spec.interactive && written,
-            &path,
-            field,
-            "an interactive instance waits for people, and runs nothing itself",
-        );
+        found.on(spec.interactive && written, &path, field, WAITS_FOR_PEOPLE);
     }
     let beside = "it is for containers beside the one that runs Flux";
     found.on(runner.commands.service_pre.is_some(), &path, "commands.servicePre", beside);
@@ -67,9 +68,13 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         found.on(spec.flux_restful.is_some(), "spec", "fluxRestful", why);
         found.on(!spec.users.is_empty(), "spec", "users", "they are users of the RESTful server, and there is none");
     }
-    let is_queued = job_labels(model).contains_key(KUEUE_QUEUE);
-    let kueue = "Kueue starts and stops its Job: set spec.active of its Workload to false to hold it back";
-    found.on(spec.suspend && is_queued, "spec", "suspend", kueue);
+    if spec.suspend && job_labels(model).contains_key(KUEUE_QUEUE) {
+        found.0.push(SUSPEND_IN_QUEUE.to_owned());
+    }
+    let is_dispatched = model.labels.contains_key(ORIGIN);
+    let why = "MultiKueue deletes what it has made here; it is for the MiniCluster in the manager";
+    found.on(spec.cleanup && is_dispatched, "spec", "cleanup", why);
+    found.on(spec.ttl_seconds_after_finished.is_some() && is_dispatched, "spec", "ttlSecondsAfterFinished", why);
     for (name, volume) in spec.made_volumes() {
         found.volume(volume, &format!("spec.volumes.{name}"));
         let why = "it is of this cluster: brokers of bursts see an empty directory in its place";
@@ -78,6 +83,8 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";
+    let nobody_submits = spec.interactive && spec.flux.option_flags.is_some();
+    found.on(nobody_submits, "spec.flux", "optionFlags", WAITS_FOR_PEOPLE);
     found.network(&bursting.network, path);
     found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait", no_bursts);
     found.on(!model.has_bursts() && bursting.span, path, "span", "there are no bursts to span");

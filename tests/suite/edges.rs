@@ -65,7 +65,7 @@ fn federation_and_the_leaves_stand_without_kubernetes() {
 
 /// Files besides `src/cluster` that write objects whole, or delete them, by requests of their own, and why what is another's is
 /// safe from them. All other writes pass the gate (`src/cluster/apply`), and `src/cluster/sweep.rs` deletes by UID.
-const OWN_REQUESTS: [(&str, &str); 9] = [
+const OWN_REQUESTS: [(&str, &str); 8] = [
     (
         "agent/daemon/src/enrolment/handler.rs",
         "ClusterPeers and join tokens: judged, and with the version that was read",
@@ -82,7 +82,6 @@ const OWN_REQUESTS: [(&str, &str); 9] = [
         "src/bursting/usage.rs",
         "records of usage: created, or replaced in the version that was found by our label in the agent's own namespace",
     ),
-    ("src/reconcile/apply.rs", "the MiniCluster itself, by its UID, as its spec says"),
     ("src/reconcile/workloads.rs", "a dry run"),
 ];
 

@@ -258,8 +258,8 @@ const MUTATIONS: [Mutation; 53] = [
         "a burst without a pod on any node is given back",
         "capacity is promised twice",
         "src/bursting/provider/teardown.rs",
-        "    if unscheduled::timed_out(view, hosted, step) {\n",
-        "    if unscheduled::timed_out(view, hosted, step) && !$out {\n",
+        "    if let Some(reason) = not_started::timed_out(view, hosted, step) {\n",
+        "    if let Some(reason) = not_started::timed_out(view, hosted, step).filter(|_| !$out) {\n",
     ),
     without(
         "a burst that Kueue does not start in time is given back",

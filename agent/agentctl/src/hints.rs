@@ -66,14 +66,23 @@ pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
             "neither side may know where the other is: set federation.advertise in one of the agents, and join again"
         }
         "CertificateExpired" => "compare the clocks of both clusters' nodes",
-        "UntrustedCertificate" | "WrongTrustDomain" => {
-            "an authority was replaced there, or somebody else uses its name: ask whoever owns {peer}. If one was replaced, link \
-             the clusters again, or join: both take the new one (`agentctl link --help`). Do not remove the peer before that: its \
-             bursts would end"
+        "UntrustedCertificate" => {
+            "{peer} has no ClusterPeer of this cluster (was it removed?), or an authority was replaced, or somebody else uses its \
+             name: ask whoever owns {peer}. In the first two cases, link the clusters again (`agentctl link --help`). Do not remove \
+             the peer here before that: its bursts would end"
         }
-        "WrongIdentity" => "the endpoint leads to another cluster: correct federation.advertise there, and join again",
+        "WrongTrustDomain" => {
+            "the two are in different federations, or somebody else uses the name of {peer}: ask whoever owns it, and compare \
+             federation.trust_domain of both agents"
+        }
+        "WrongIdentity" => {
+            "the endpoint leads to another cluster: correct federation.advertise there, and write the right endpoints into the \
+             ClusterPeer here, by --peer-endpoint (`agentctl peer add --help`): whoever joins again takes no endpoint away"
+        }
         "WrongClusterUID" => {
-            "that cluster was made anew: remove the peer on both sides (here: `agentctl peer remove {peer}`), and join again"
+            "another cluster has the name now: {peer} was made anew, or two are called so. If it is the right one, link the two \
+             again, which says what it costs, and asks (`agentctl link --help`); if that is refused, since its authority is another \
+             one, too, first `agentctl peer remove {peer} --force`"
         }
         "UnknownPeer" => "the other side has no ClusterPeer of this cluster (any more): join again",
         "IncompatibleVersion" => {
@@ -149,6 +158,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "the owner of {peer} sees in the events of that namespace why its pods were not made or found no node; name another \
              peer, or wait: it is tried there again"
         }
+        "PodsNotStarted" => {
+            "the message names the container and the kubelet's reason: the image, or what the pod names, must be there on {peer}, \
+             too; name another peer, or wait: it is tried there again"
+        }
         "RankMapMismatch" | "InvalidTemplate" => {
             "bring both agents to one version; versions are shown by `agentctl version`"
         }
@@ -184,6 +197,7 @@ pub(crate) fn leaving(reason: &str, peer: &str, root: &str) -> String {
         "PeerDrained" => {
             "it is this cluster that drains {peer}; to take its bursts again: `agentctl peer resume {peer}`"
         }
+        "ImportWithdrawn" => "ClusterPeer {peer} has no import any more: who may place bursts here has one",
         "TooManyResults" => "nothing is to be done: it has ended, and newer results of {peer} are kept",
         "NameTaken" => {
             "delete or rename the object that has the name, or have its root give the burst another one (clusters[].name)"
@@ -201,6 +215,7 @@ pub(crate) fn leaving(reason: &str, peer: &str, root: &str) -> String {
              how long it may wait"
         }
         "PodsNotScheduled" => "why its pods were not made, or found no node, is said by the events of this namespace",
+        "PodsNotStarted" => "why its pods did not start is said by the events of this namespace",
         _ => "the root decides whether it comes back",
     };
     text.replace("{peer}", peer)
@@ -240,7 +255,7 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
     let text = match reason {
         "NameTaken" => "rename or delete one of the two",
         // The sentence itself says what to do.
-        "CannotCreate" | "CannotMaintain" => {
+        "CannotCreate" | "CannotMaintain" | "JobHandedOn" => {
             "since when is shown by `kubectl describe minicluster {name} --namespace {namespace}`"
         }
         "BurstUndecided" => "the agent looks at the burst within seconds; if not, see `agentctl check`",

@@ -65,7 +65,7 @@ pub struct FluxSpec {
     #[serde(skip_serializing_if = "is_default")]
     pub connext_timeout: Option<String>,
 
-    /// Options added to every submission, for example `-ompi=openmpi@5`.
+    /// Options of the submission of the command, for example `-ompi=openmpi@5`. An interactive instance submits nothing.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub option_flags: Option<String>,
 

@@ -27,7 +27,7 @@ pub struct FluxSpec {
     #[schemars(extend("default" = DEFAULT_CONNECT_TIMEOUT))]
     pub connect_timeout: Option<String>,
 
-    /// Options added to every submission.
+    /// Options added to the submission of the command.
     #[serde(skip_serializing_if = "is_default")]
     pub option_flags: Option<String>,
 

@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tributary_api::hosted_burst::HostedBurst;
+use tributary_api::peer::ImportPolicy;
 use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
 use super::slot::{Change, SlotStep, SlotView};
@@ -23,8 +24,9 @@ pub(super) struct Lead {
     pub(super) told: String,
     /// No lead may be there.
     pub(super) refused: bool,
-    /// Where it is was not asked yet: the leader before may have led brokers there, and they stay where they are.
-    pub(super) unasked: bool,
+    /// Brokers that there are stay where they were led: where it is was not asked yet by this leader, or nobody says any more where
+    /// it may be.
+    pub(super) stays: bool,
 }
 
 impl Lead {
@@ -58,6 +60,11 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         return Lead::unknown("the lead broker's address is not known yet".into());
     };
     let (peer, end) = (PeerName::from(hosted.spec.peer.as_str()), |ip| SocketAddr::new(ip, lead.port));
+    if import(view, &peer).is_none() {
+        let trouble =
+            format!("there is no import of ClusterPeer {peer} any more: its brokers here are led nowhere else");
+        return Lead { stays: true, ..Lead::unknown(trouble) };
+    }
     if let Ok(address) = lead.address.parse::<IpAddr>() {
         return match judge(view, &peer, address) {
             Ok(ip) => Lead { ends: vec![end(ip)], ..Lead::default() },
@@ -75,7 +82,7 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         None => {
             step.changes.push(Change::Resolve(lead.address.clone()));
             if step.memory.resolution.as_ref().is_none_or(|known| known.host != lead.address) {
-                return Lead { unasked: true, ..Lead::unknown("the lead's host name is being resolved".into()) };
+                return Lead { stays: true, ..Lead::unknown("the lead's host name is being resolved".into()) };
             }
             step.memory.last_resolved(&lead.address)
         }
@@ -102,8 +109,11 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
 }
 
 fn judge(view: &SlotView<'_>, peer: &PeerName, address: IpAddr) -> Result<IpAddr, Unusable> {
-    let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
-    view.ours.check_of_peer(address, import.map(|import| import.lead_ranges.as_slice()).unwrap_or_default())
+    view.ours.check_of_peer(address, import(view, peer).map(|import| import.lead_ranges.as_slice()).unwrap_or_default())
+}
+
+fn import<'a>(view: &SlotView<'a>, peer: &PeerName) -> Option<&'a ImportPolicy> {
+    view.peers.get(peer)?.import.as_ref()
 }
 
 /// That an address is refused. Whose it is here, is not told.

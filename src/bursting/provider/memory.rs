@@ -11,13 +11,13 @@ use tributary_cluster::error::Taken;
 use tributary_contract::{Rejection, RejectionReason, UseReport};
 
 use super::gateway::Stuck;
+use super::not_started::NotStarted;
 use super::provisioning::{self, Request};
 use super::rate::Turn;
 use super::scale_up::Returned;
 use super::slot::{Change, ClaimKey, SlotView, Wanted, holder};
 use super::sync;
-use super::teardown::Reason;
-use super::unscheduled::Unscheduled;
+use super::teardown::{self, Reason};
 use super::warm::Made;
 use crate::preflight::attempt::Attempt;
 use crate::timing::RESOLVE_AGAIN;
@@ -170,7 +170,7 @@ pub(crate) struct Memory {
     /// Since when the burst is missing from complete snapshots.
     pub absent_since: Option<Mono>,
     /// No pod of it is on a node.
-    pub unscheduled: Option<Unscheduled>,
+    pub not_started: Option<NotStarted>,
     /// UID of the HostedBurst whose brokers the last step wanted.
     pub kept: Option<String>,
 }
@@ -213,7 +213,7 @@ impl Memory {
             incarnation: hosted.spec.root.incarnation.clone(),
             reason,
             used: hosted.status.as_ref().and_then(sync::used),
-            why: provisioning::last_word(hosted),
+            why: teardown::last_word(hosted, reason).or_else(|| provisioning::last_word(hosted)),
         };
         self.fates.insert(holder(hosted), fate);
     }
@@ -297,7 +297,7 @@ impl Memory {
             self.unmade = None;
             self.taken = None;
             self.absent_since = None;
-            self.unscheduled = None;
+            self.not_started = None;
         }
     }
 

@@ -18,7 +18,7 @@
 //! | `lead` | where the lead broker of a burst is, if it may be there | no |
 //! | `scale_up`, `provisioning` | bursts that bring their nodes, and how these are asked for | no |
 //! | `kueue` | bursts whose Job waits in a queue of Kueue | no |
-//! | `unscheduled` | bursts whose pods are on no node | no |
+//! | `not_started` | bursts of which no pod starts | no |
 //! | [`capacity`] | what peers are told of free room | no |
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
@@ -44,6 +44,7 @@ pub mod ledger;
 mod marks;
 pub mod materialize;
 pub(crate) mod memory;
+mod not_started;
 pub mod pod_security;
 pub mod policy;
 mod provision;
@@ -56,6 +57,5 @@ pub(crate) mod slot;
 pub(crate) mod slots;
 mod sync;
 mod teardown;
-mod unscheduled;
 pub(crate) mod warm;
 mod whole;

@@ -30,11 +30,11 @@ use super::lease::Before;
 use super::ledger::SlotKey;
 use super::materialize::{self, Materials};
 use super::memory::{Fate, Memory, Verdict};
+use super::not_started;
 use super::rate::{self, Rates, Turn};
 use super::scale_up::Returned;
 use super::sync;
 use super::teardown::{self, Reason};
-use super::unscheduled;
 use crate::contact::Contacts;
 use crate::nodes::PodView;
 use crate::note::Note;
@@ -301,7 +301,9 @@ pub(super) fn past(
     {
         let returned = || match reason {
             Reason::QueueTimedOut => kueue::returned(view, &key.0, desired),
-            Reason::PodsNotScheduled => unscheduled::returned(view, &key.0, desired),
+            Reason::PodsNotScheduled | Reason::PodsNotStarted => {
+                not_started::returned(view, &key.0, desired, (*reason, why.as_deref()))
+            }
             _ => Returned::new(view, &key.0, desired, (*reason, why.as_deref())),
         };
         step.memory.returned.entry(key.clone()).or_insert_with(returned);
@@ -367,7 +369,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     let admitted = admission::admit(peer, desired, &Facts { import, draining, ..*view.facts })?;
     lead::admit(view, peer, desired)?;
     if let Some(returned) = step.memory.returned.get(key)
-        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import) || unscheduled::would_wait(returned))
+        && (admitted.scale_up.is_some() || kueue::would_wait(returned, import) || not_started::would_wait(returned))
         && let Some(left) = returned.stands(view, peer, desired)
     {
         let rejection = returned.rejection.clone();
@@ -385,6 +387,7 @@ fn offered(view: &SlotView<'_>, key: &ClaimKey, desired: &DesiredBurst, step: &m
     let mut hosted = materialize::hosted_burst(&view.key.0, peer, &root_cluster, desired, &admitted.template);
     hosted.spec.scale_up.clone_from(&admitted.scale_up);
     hosted.spec.queue = kueue::queue(import);
+    hosted.spec.max_duration = import.and_then(|import| import.max_duration);
     match view.grants.ask(&hosted) {
         Some(Ok(())) => {}
         Some(Err(message)) => return Err(Rejection::new(RejectionReason::NoRoomInQueue, message)),

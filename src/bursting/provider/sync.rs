@@ -18,11 +18,11 @@ use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
 use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
+use super::not_started;
 use super::provisioning::{self, Nodes};
 use super::scale_up;
 use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::teardown::{wake, wake_for};
-use super::unscheduled;
 use super::warm;
 use super::whole;
 use crate::note::Note;
@@ -75,7 +75,7 @@ pub(super) fn keep(
         return whole::keep(view, hosted, holder, claim, step);
     }
     let hosted = match claim {
-        Some(Wanted::Burst(desired)) => follow(hosted, desired, step),
+        Some(Wanted::Burst(desired)) => follow(view, hosted, desired, step),
         _ => Cow::Borrowed(hosted),
     };
     let hosted = &*hosted;
@@ -93,7 +93,7 @@ pub(super) fn keep(
             if let (true, Some(inlet)) = (hosted.spec.tunnel, lead.ends.first()) {
                 materials.egress.open_to_agents(view.facts.own_namespace, inlet.port());
             }
-            if lead.unasked && made {
+            if lead.stays && made {
                 materials.leave_the_way();
             }
             step.changes.push(Change::Materialize(Box::new(materials)));
@@ -175,8 +175,17 @@ pub(super) fn is_simulated(view: &SlotView<'_>) -> bool {
 }
 
 /// The HostedBurst as the root wants it now; what differs is applied.
-pub(super) fn follow<'a>(hosted: &'a HostedBurst, desired: &DesiredBurst, step: &mut SlotStep) -> Cow<'a, HostedBurst> {
-    let wanted = materialize::updated(hosted, desired);
+pub(super) fn follow<'a>(
+    view: &SlotView<'_>,
+    hosted: &'a HostedBurst,
+    desired: &DesiredBurst,
+    step: &mut SlotStep,
+) -> Cow<'a, HostedBurst> {
+    let mut wanted = materialize::updated(hosted, desired);
+    // An import that is taken away later leaves its limit.
+    if let Some(import) = view.peers.get(hosted.spec.peer.as_str()).and_then(|peer| peer.import.as_ref()) {
+        wanted.spec.max_duration = import.max_duration;
+    }
     let followed = match wanted.spec == hosted.spec {
         true => Cow::Borrowed(hosted),
         false => Cow::Owned(HostedBurst {
@@ -292,13 +301,13 @@ pub(super) fn status(
             format!("the {what} is not here yet: {message}")
         }
         (BurstPhase::Accepted, _) => format!("the {what} is asked for"),
-        (BurstPhase::Queued, _) => kueue::message(hosted),
+        (BurstPhase::Queued, _) => kueue::message(view, hosted),
         (BurstPhase::ScalingUp, _) => scale_up::message(view, hosted, nodes.provisioning.as_ref()),
         (BurstPhase::Provisioning, _) if kueue::is_suspended(view) => kueue::HELD_BACK.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() && simulated => NOT_CHECKABLE.into(),
         (BurstPhase::Ready, _) if trouble.is_empty() => "every wanted broker is online".into(),
         _ if !trouble.is_empty() => trouble.to_owned(),
-        _ => unscheduled::message(view, hosted, step)
+        _ => not_started::message(view, hosted, step)
             .unwrap_or_else(|| format!("{ready} of {} brokers are online", hosted.spec.size)),
     };
     let at = Some(MicroTime(view.now.wall));

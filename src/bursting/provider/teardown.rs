@@ -15,17 +15,20 @@ use tributary_contract::{DesiredBurst, RejectionReason};
 
 use super::kueue;
 use super::lease::Lease;
+use super::not_started;
 use super::provisioning;
 use super::scale_up;
 use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted, holder, is_same_instance, is_successor};
 use super::sync::{self, Saying, Told};
-use super::unscheduled;
 use super::whole;
 use crate::note::Note;
 use crate::timing::elapsed;
 
 /// Between two looks at what is on its way out: Jobs are not watched here.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Before the reason in the message of a burst that ends.
+const LEAVING: &str = "leaving: ";
 
 /// Why a burst ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,8 @@ pub(crate) enum Reason {
     TimeLimit,
     /// Its peer is drained: the ClusterPeer here says so.
     PeerDrained,
+    /// Its peer may place nothing here any more, and none of its brokers is made.
+    ImportWithdrawn,
     /// It has ended, and newer results of its peer take its place.
     TooManyResults,
     /// A name that it needs is another's here.
@@ -52,6 +57,8 @@ pub(crate) enum Reason {
     QueueTimedOut,
     /// None of its pods was on a node for too long.
     PodsNotScheduled,
+    /// No node started one of its pods for too long.
+    PodsNotStarted,
 }
 
 impl Reason {
@@ -63,12 +70,14 @@ impl Reason {
             Self::LeaseExpired => "LeaseExpired",
             Self::TimeLimit => "TimeLimit",
             Self::PeerDrained => "PeerDrained",
+            Self::ImportWithdrawn => "ImportWithdrawn",
             Self::TooManyResults => "TooManyResults",
             Self::NameTaken => "NameTaken",
             Self::ScaleUpTimedOut => "ScaleUpTimedOut",
             Self::ScaleUpFailed => "ScaleUpFailed",
             Self::QueueTimedOut => "QueueTimedOut",
             Self::PodsNotScheduled => "PodsNotScheduled",
+            Self::PodsNotStarted => "PodsNotStarted",
         }
     }
 
@@ -80,18 +89,27 @@ impl Reason {
             Self::LeaseExpired => "the root was out of contact until the lease ran out",
             Self::TimeLimit => "it was here for as long as import.maxDuration allows",
             Self::PeerDrained => "the owner of this cluster drains the peer",
+            Self::ImportWithdrawn => "the peer may place nothing here any more: its ClusterPeer has no import",
             Self::TooManyResults => "it has ended, and newer results of its peer take its place",
             Self::NameTaken => "an object of somebody else has a name here that it needs",
             Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
             Self::ScaleUpFailed => "no nodes are provisioned for it: it is given back",
             Self::QueueTimedOut => "Kueue did not start its Job in time (import.queueWait): it is given back",
             Self::PodsNotScheduled => "none of its pods was on a node for too long: it is given back",
+            Self::PodsNotStarted => "no node started one of its pods for too long: it is given back",
         }
     }
 
     /// Whether it is given back: it is refused from then on, and placed elsewhere.
     pub(super) const fn gives_back(self) -> bool {
-        matches!(self, Self::ScaleUpTimedOut | Self::ScaleUpFailed | Self::QueueTimedOut | Self::PodsNotScheduled)
+        matches!(
+            self,
+            Self::ScaleUpTimedOut
+                | Self::ScaleUpFailed
+                | Self::QueueTimedOut
+                | Self::PodsNotScheduled
+                | Self::PodsNotStarted
+        )
     }
 
     /// Whether the root has said so, or was away for too long to hear of it.
@@ -105,12 +123,14 @@ impl Reason {
             "LeaseExpired" => Self::LeaseExpired,
             "TimeLimit" => Self::TimeLimit,
             "PeerDrained" => Self::PeerDrained,
+            "ImportWithdrawn" => Self::ImportWithdrawn,
             "TooManyResults" => Self::TooManyResults,
             "NameTaken" => Self::NameTaken,
             "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
             "ScaleUpFailed" => Self::ScaleUpFailed,
             "QueueTimedOut" => Self::QueueTimedOut,
             "PodsNotScheduled" => Self::PodsNotScheduled,
+            "PodsNotStarted" => Self::PodsNotStarted,
             _ => Self::Released,
         }
     }
@@ -155,6 +175,11 @@ pub(super) fn reason(
             false => view.surplus.then_some(Reason::TooManyResults),
         };
     }
+    // Brokers that run are led where they were led.
+    let withdrawn = view.peers.get(&holder.0).is_some_and(|peer| peer.import.is_none());
+    if withdrawn && view.mini_cluster.is_none() && !whole::was_up(hosted) {
+        return Some(Reason::ImportWithdrawn);
+    }
     if taken(view, step).is_some() {
         return Some(Reason::NameTaken);
     }
@@ -167,8 +192,8 @@ pub(super) fn reason(
     if provisioning::failure(view, hosted).is_some() {
         return Some(Reason::ScaleUpFailed);
     }
-    if unscheduled::timed_out(view, hosted, step) {
-        return Some(Reason::PodsNotScheduled);
+    if let Some(reason) = not_started::timed_out(view, hosted, step) {
+        return Some(reason);
     }
     // A run that was up has an end of its own at its limit.
     if !whole::was_up(hosted) && too_long(view, hosted, holder, step) {
@@ -207,7 +232,11 @@ fn absent(view: &SlotView<'_>, (peer, uid): &ClaimKey, step: &mut SlotStep) -> b
 
 /// Whether the burst was here for as long as the policy of its peer allows, on this cluster's clock.
 pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &ClaimKey, step: &mut SlotStep) -> bool {
-    let limit = view.peers.get(peer).and_then(|peer| peer.import.as_ref()?.max_duration);
+    // An import that was taken away lifts no limit.
+    let limit = view.peers.get(peer).and_then(|peer| match &peer.import {
+        Some(import) => import.max_duration,
+        None => hosted.spec.max_duration,
+    });
     let (Some(limit), Some(Time(since))) = (limit, &hosted.metadata.creation_timestamp) else { return false };
     // While it waits for Kueue, none of it is here.
     let Some(since) = kueue::runs_since(hosted, *since) else { return false };
@@ -233,9 +262,10 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         (Reason::ScaleUpFailed, Some(said)) => {
             Some(format!("{}: it is given back", provisioning::sentence(hosted, said)))
         }
+        (Reason::PodsNotStarted, _) => not_started::lack(view, hosted),
         _ => None,
     };
-    let message = format!("leaving: {}", words.as_deref().unwrap_or(reason.message()));
+    let message = format!("{LEAVING}{}", words.as_deref().unwrap_or(reason.message()));
     if old.draining_since.is_none() {
         let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
@@ -245,9 +275,10 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
     }
     let status = HostedBurstStatus {
         phase: BurstPhase::Draining,
-        // After a restart only what is recorded says which name it was.
+        // Later, only what is recorded says which name it was, or what its pods lacked.
         message: match reason {
             Reason::NameTaken if words.is_none() && old.draining_since.is_some() => old.message.clone(),
+            Reason::PodsNotStarted if old.draining_since.is_some() => old.message.clone(),
             _ => message,
         },
         ready_brokers: if hosted.has_ended() { 0 } else { sync::ready(view) },
@@ -289,6 +320,12 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         step.notes.push(Note::normal("Ended", reason.message()));
         step.changes.push(Change::DeleteHosted { uid: hosted.metadata.uid.clone().unwrap_or_default() });
     }
+}
+
+/// What the pods of a burst lacked that was given back for it, as it is on record.
+pub(super) fn last_word(hosted: &HostedBurst, reason: Reason) -> Option<String> {
+    let status = hosted.status.as_ref().filter(|_| reason == Reason::PodsNotStarted)?;
+    status.message.strip_prefix(LEAVING).filter(|why| *why != reason.message()).map(str::to_owned)
 }
 
 /// What is stored says that nothing of it is left.

@@ -43,7 +43,7 @@ pub(super) fn keep(
     step: &mut SlotStep,
 ) {
     let hosted = match claim {
-        Some(Wanted::Burst(desired)) => sync::follow(hosted, desired, step),
+        Some(Wanted::Burst(desired)) => sync::follow(view, hosted, desired, step),
         _ => Cow::Borrowed(hosted),
     };
     let hosted = &*hosted;

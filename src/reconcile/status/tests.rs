@@ -115,6 +115,35 @@ fn what_cannot_be_done_is_told_and_the_rest_of_the_status_goes_on() {
     assert_eq!(ready(&status).1, "the command has ended well (exit code 0)");
 }
 
+/// The danger: nobody hears that a queue holds it, or hands it to a cluster where it cannot run.
+#[test]
+fn a_job_in_a_queue_says_so_whoever_put_it_there() {
+    let mut object = object(4);
+    object.spec.suspend = true;
+    let said = |object: &MiniCluster, job: JobFacts, type_: &str| {
+        let told = Facts { unsupported: vec!["spec.x (y)".into()], ..facts(object, Some(job)) };
+        let status = compute(&told, now());
+        let said = conditions::find(&status.conditions, type_).unwrap();
+        format!("{:?} {}: {}", status.phase.unwrap(), said.reason, said.message)
+    };
+    let queued = || JobFacts { suspended: true, queue: Some("default".into()), ..job(0) };
+    let ready = |job| said(&object, job, condition::READY);
+    assert_eq!(ready(queued()), "Suspended JobQueued: its Job waits in queue default of Kueue");
+    assert_eq!(ready(JobFacts { queue: None, ..queued() }), "Suspended Suspended: the Job is suspended");
+    assert!(ready(JobFacts { suspended: false, ..queued() }).starts_with("Starting Starting"));
+    let supported = |job| said(&object, job, condition::SPEC_SUPPORTED);
+    assert!(supported(queued()).ends_with(&format!("without effect: spec.x (y); {SUSPEND_IN_QUEUE}")));
+    assert!(supported(JobFacts { queue: None, ..queued() }).ends_with("without effect: spec.x (y)"));
+    let told = Facts { unsupported: vec![SUSPEND_IN_QUEUE.into()], ..facts(&object, Some(queued())) };
+    assert_eq!(super::supported(&told).message.matches(SUSPEND_IN_QUEUE).count(), 1, "the spec says it as well");
+    for suspended in [true, false] {
+        let handed_on = ready(JobFacts { left_to: Some(MULTIKUEUE.into()), suspended, ..queued() });
+        let expected = "JobHandedOn: queue default hands Jobs on to other clusters (spec.managedBy of its Job is \
+                        kueue.x-k8s.io/multikueue); make the MiniCluster with `managedBy: kueue.x-k8s.io/multikueue`";
+        assert!(handed_on.contains(expected), "{handed_on}");
+    }
+}
+
 #[test]
 fn min_size_is_the_quorum() {
     let mut object = object(4);

@@ -39,7 +39,8 @@ fn found(object: &MiniCluster, said: &[(&str, &str, &str)]) -> Workload {
 }
 
 fn decided(object: MiniCluster, found: Option<Workload>) -> Decision {
-    decide(&View { wanted: of(&object), object: Arc::new(object), found })
+    let due = due(&object, Timestamp::UNIX_EPOCH);
+    decide(&View { wanted: of(&object), object: Arc::new(object), found, due })
 }
 
 const RESERVED: (&str, &str, &str) = (condition::QUOTA_RESERVED, "True", "QuotaReserved");
@@ -71,7 +72,6 @@ fn a_workload_of_another_spec_is_made_anew_and_one_of_somebody_else_stays() {
     for more in [
         json!({"size": 3}),
         json!({"jobLabels": {KUEUE_QUEUE: "other"}}),
-        json!({"jobLabels": {KUEUE_QUEUE: "team", PRIORITY_CLASS: "high"}}),
         json!({"containers": [{"image": "j", "command": "hostname"}]}),
     ] {
         let mut object = lake(more.clone());
@@ -81,6 +81,15 @@ fn a_workload_of_another_spec_is_made_anew_and_one_of_somebody_else_stays() {
     let mut moved = lake(json!({"jobLabels": {}}));
     moved.metadata.labels = Some([(KUEUE_QUEUE.to_owned(), "other".to_owned())].into());
     assert_eq!(decided(moved, Some(before.clone())), doomed, "a label is no change of the spec");
+    let mut raised = lake(json!({}));
+    raised.metadata.labels = Some([(PRIORITY_CLASS.to_owned(), "high".to_owned())].into());
+    assert_eq!(decided(raised.clone(), Some(before.clone())), Decision::Nothing, "what has room goes on");
+    let evicted = found(&lake(json!({})), &[RESERVED, (condition::EVICTED, "True", "Preempted")]);
+    assert_eq!(decided(raised.clone(), Some(evicted)), Decision::GiveBack);
+    let waits = found(&lake(json!({})), &[]);
+    assert_eq!(decided(raised.clone(), Some(waits)), doomed, "what waits gets its new place");
+    raised.metadata.generation = Some(2);
+    assert_eq!(decided(raised, Some(before.clone())), doomed, "so does what is another spec's");
     let mut goes = before.clone();
     goes.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let mut object = lake(json!({"size": 3}));
@@ -117,17 +126,92 @@ fn what_is_held_back_has_no_workload() {
 
 #[test]
 fn only_what_multikueue_has_to_run_still_gets_one() {
-    let with = |phase: Option<Phase>| {
+    let over = |phase: Option<Phase>| {
         let mut object = lake(json!({}));
         object.status.get_or_insert_default().phase = phase;
-        is_dispatched(&object)
+        is_over(&object)
     };
-    assert!(with(None) && with(Some(Phase::Running)) && with(Some(Phase::Suspended)));
-    assert!(!with(Some(Phase::Succeeded)) && !with(Some(Phase::Failed)));
-    assert!(!is_dispatched(&lake(json!({"managedBy": "example.org/other"}))));
+    assert!(!over(None) && !over(Some(Phase::Running)) && !over(Some(Phase::Suspended)));
+    assert!(over(Some(Phase::Succeeded)) && over(Some(Phase::Failed)));
+    assert!(is_for_multikueue(&lake(json!({}))));
+    assert!(!is_for_multikueue(&lake(json!({"managedBy": "example.org/other"}))));
     let mut goes = lake(json!({}));
     goes.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-    assert!(!is_dispatched(&goes));
+    assert!(!is_for_multikueue(&goes));
+}
+
+/// The danger: it never goes, since the agent of the other cluster leaves that to this one; or it goes while Kueue looks at it.
+#[test]
+fn what_has_ended_goes_here_once_kueue_has_finished_with_it() {
+    let ended = |more: Value, phase: Phase| {
+        let mut object = lake(more);
+        let status = object.status.get_or_insert_default();
+        status.phase = Some(phase);
+        let said = Statement::holds(tributary_api::labels::condition::FINISHED, "Succeeded", "");
+        status.conditions = conditions::merged(&[], [said], None, Timestamp::UNIX_EPOCH);
+        object
+    };
+    let finished = |object: &MiniCluster| found(object, &[RESERVED, (condition::FINISHED, "True", "Succeeded")]);
+    for (more, finally) in [
+        (json!({"cleanup": true}), Decision::CleanUp),
+        (json!({"cleanup": true, "suspend": true}), Decision::CleanUp),
+        (json!({"ttlSecondsAfterFinished": 60}), Decision::Keep(Duration::from_secs(60))),
+        (json!({"ttlSecondsAfterFinished": 0}), Decision::CleanUp),
+    ] {
+        let object = ended(more.clone(), Phase::Failed);
+        assert_eq!(decided(object.clone(), Some(found(&object, &[RESERVED]))), Decision::Nothing, "{more}");
+        assert_eq!(decided(object.clone(), Some(finished(&object))), finally, "{more}");
+        assert_eq!(decided(object, None), finally, "{more}: Kueue keeps no Workloads that have finished");
+    }
+    let runs = ended(json!({"cleanup": true}), Phase::Running);
+    assert_eq!(decided(runs.clone(), Some(finished(&runs))), Decision::Done);
+    assert_eq!(due(&ended(json!({}), Phase::Succeeded), Timestamp::UNIX_EPOCH), None);
+}
+
+/// The danger: what Kueue compares with the Job of the other cluster differs, so that it ends it as `OutOfSync`, or admits it
+/// elsewhere than it should.
+#[test]
+fn a_workload_is_what_kueue_makes_of_such_a_job() {
+    let spec = |more: Value| {
+        let mut object = lake(more);
+        let fewest = (KUEUE_MIN_PARALLELISM.to_owned(), "1".to_owned());
+        object.metadata.annotations = Some([fewest].into());
+        let Wanted { job, queue, .. } = of(&object).unwrap().unwrap();
+        super::spec(queue, &job, job.spec.clone().unwrap().template)
+    };
+    let plain = spec(json!({}));
+    assert_eq!((plain.queue_name.as_str(), plain.maximum_execution_time_seconds), ("team", None));
+    assert_eq!((plain.pod_sets[0].count, plain.pod_sets[0].min_count), (2, Some(1)));
+    let limited = spec(json!({"jobLabels": {KUEUE_QUEUE: "team", LONGEST: "3600"}}));
+    assert_eq!(limited.maximum_execution_time_seconds, Some(3600));
+    let request = |annotations: Value| {
+        let spec = spec(json!({"pod": {"annotations": annotations}}));
+        serde_json::to_value(&spec.pod_sets[0]).unwrap()["topologyRequest"].clone()
+    };
+    let with = |more: Value| {
+        let mut all = json!({"podIndexLabel": "batch.kubernetes.io/job-completion-index"});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    assert_eq!(request(json!({})), with(json!({})));
+    let all = json!({topology::REQUIRED: "rack", topology::PREFERRED: "block"});
+    assert_eq!(request(all), with(json!({"required": "rack"})));
+    assert_eq!(request(json!({topology::PREFERRED: "block"})), with(json!({"preferred": "block"})));
+    assert_eq!(request(json!({topology::UNCONSTRAINED: "true"})), with(json!({"unconstrained": true})));
+}
+
+#[test]
+fn pods_without_a_class_have_the_usual_one() {
+    let class = |name: &str, value: i32, usual: bool| PriorityClass {
+        metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+        value,
+        global_default: Some(usual),
+        ..PriorityClass::default()
+    };
+    let named = |classes| usual(classes).map(|class| class.name_any());
+    assert_eq!(named(vec![class("high", 9, false)]), None);
+    let several = vec![class("high", 9, true), class("low", 3, true), class("least", 1, false)];
+    assert_eq!(named(several).as_deref(), Some("low"));
 }
 
 #[test]
@@ -166,7 +250,7 @@ fn another_rendering_of_the_same_spec_ends_nothing() {
     let other = Context { interface: "eth7".to_owned(), ..Context::default() };
     let rendered = wanted(&object, &other);
     assert_ne!(rendered.as_ref().unwrap().as_ref().unwrap().job, of(&object).unwrap().unwrap().job);
-    let view = View { wanted: rendered, object: Arc::new(object), found: Some(runs) };
+    let view = View { wanted: rendered, object: Arc::new(object), found: Some(runs), due: None };
     assert_eq!(decide(&view), Decision::Nothing);
 }
 

@@ -3,7 +3,8 @@
 mod kubernetes;
 
 use serde_json::json;
-use tributary_api::minicluster::FluxRestful;
+use tributary_api::minicluster::{FluxRestful, MiniCluster};
+use tributary_api::workload::ORIGIN;
 
 use crate::tests::lake;
 use crate::{Context, HostedSide, rank_map_of, render};
@@ -463,8 +464,11 @@ fn fields_without_effect_are_named_with_the_reason() {
     );
     let interactive = "an interactive instance waits for people, and runs nothing itself";
     assert_eq!(
-        unsupported("  interactive: true\n  containers: [{command: hostname, launcher: true}]\n"),
-        ["command", "launcher"].map(|field| format!("spec.containers[0].{field} ({interactive})"))
+        unsupported(
+            "  interactive: true\n  containers: [{command: hostname, launcher: true}]\n  flux: {optionFlags: -v}\n"
+        ),
+        ["containers[0].command", "containers[0].launcher", "flux.optionFlags"]
+            .map(|field| format!("spec.{field} ({interactive})"))
     );
     assert_eq!(
         unsupported(
@@ -478,6 +482,17 @@ fn fields_without_effect_are_named_with_the_reason() {
             "spec.flux.bursting.network.port (it goes with address)",
         ]
     );
+}
+
+/// The danger: its owner waits for it to go, and nobody deletes it.
+#[test]
+fn what_multikueue_made_does_not_go_by_itself() {
+    let mut made = lake("  containers: [{}]\n  cleanup: true\n  ttlSecondsAfterFinished: 0\n");
+    let unsupported = |object: &MiniCluster| render(object, &Context::default()).unwrap().unsupported;
+    assert_eq!(unsupported(&made), Vec::<String>::new());
+    made.metadata.labels = Some([(ORIGIN.to_owned(), "multikueue".to_owned())].into());
+    let why = "MultiKueue deletes what it has made here; it is for the MiniCluster in the manager";
+    assert_eq!(unsupported(&made), ["cleanup", "ttlSecondsAfterFinished"].map(|field| format!("spec.{field} ({why})")));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod answer;
 
 use std::fmt;
 
+use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -13,7 +14,7 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::{self, KUEUE_QUEUE, condition, manager};
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::clock::{Clock, SystemClock};
-use tributary::cluster::caches::controller_of;
+use tributary::cluster::caches::{controller_of, controller_uid};
 use tributary::cluster::conditions::{find, is_true};
 use tributary::queue::job::is_of;
 
@@ -87,8 +88,12 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
         Some(_) => Api::namespaced(client.clone(), &namespace).get_opt(&object.name_any()).await.ok().flatten(),
         None => None,
     };
-    possible(verb, object, hosted.as_ref())?;
     let name = object.name_any();
+    let job: Option<Job> = match verb {
+        Verb::Suspend => Api::namespaced(client.clone(), &namespace).get_opt(&name).await.ok().flatten(),
+        Verb::Restart | Verb::Rekey | Verb::Resume => None,
+    };
+    possible(verb, object, hosted.as_ref(), job.as_ref())?;
     agreed(cost(verb, object), yes, target)?;
     let now = SystemClock::start().wall().to_string();
     let patch = match verb {
@@ -325,7 +330,7 @@ fn missing(namespace: &str, verb: Verb, asked: &Asked<'_>, elsewhere: &[(&str, S
 }
 
 /// Whether an agent would obey.
-fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> Result<()> {
+fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>, job: Option<&Job>) -> Result<()> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let failure = || Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word()));
     if controller_of::<HostedBurst>(object).is_some() {
@@ -376,7 +381,7 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
             Err(failure().because("it has ended").hint(again))
         }
         Verb::Suspend if object.spec.suspend => Err(failure().because("it is suspended already")),
-        Verb::Suspend if is_queued(object) => {
+        Verb::Suspend if is_queued(object, job) => {
             let hint = format!(
                 "to hold it back: `kubectl get workloads.kueue.x-k8s.io --namespace {namespace}` names its Workload, whose \
                  spec.active is to be false then"
@@ -393,10 +398,13 @@ fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> R
     }
 }
 
-/// Whether Kueue decides when it runs. The label of the queue may be on the MiniCluster, its Job or its pods.
-fn is_queued(object: &MiniCluster) -> bool {
+/// Whether Kueue decides when it or its next instance runs. Kueue itself may have put the label on its Job (a LocalQueue
+/// `default`); the next Job gets it from the MiniCluster, `jobLabels` or the pods.
+fn is_queued(object: &MiniCluster, job: Option<&Job>) -> bool {
+    let job = job.filter(|job| controller_uid(*job) == object.uid().as_deref()).map(ResourceExt::labels);
     let spec = &object.spec;
-    [object.labels(), &spec.job_labels, &spec.pod.labels].iter().any(|labels| labels.contains_key(KUEUE_QUEUE))
+    let written = [object.labels(), &spec.job_labels, &spec.pod.labels];
+    written.into_iter().chain(job).any(|labels| labels.contains_key(KUEUE_QUEUE))
 }
 
 /// What it costs; `None`: nothing runs that could be lost.
@@ -506,7 +514,8 @@ mod tests {
             (Rekey, lake(json!([]), json!({"flux": {"curveCert": "text"}}), runs.clone()), None),
             (Restart, lake(json!([]), json!({"managedBy": "kueue.x-k8s.io/multikueue"}), runs.clone()), None),
         ];
-        let texts = refused.map(|(verb, object, hosted)| possible(verb, &object, hosted).unwrap_err().to_string());
+        let texts =
+            refused.map(|(verb, object, hosted)| possible(verb, &object, hosted, None).unwrap_err().to_string());
         texts.iter().for_each(|text| pastes(text));
         insta::assert_snapshot!(texts.join("\n\n---\n\n"));
         for (verb, object) in [
@@ -517,7 +526,7 @@ mod tests {
             (Suspend, plain(&adopted)),
             (Resume, suspended(kueue)),
         ] {
-            assert!(possible(verb, &object, None).is_ok(), "{verb:?}");
+            assert!(possible(verb, &object, None, None).is_ok(), "{verb:?}");
         }
     }
 
@@ -584,9 +593,25 @@ mod tests {
 
     #[test]
     fn kueue_alone_holds_back_what_it_queues() {
-        let queued = lake(json!([]), json!({"jobLabels": {KUEUE_QUEUE: "fast"}}), json!({"phase": "Running"}));
-        let refused = possible(Verb::Suspend, &queued, None).unwrap_err().to_string();
+        let mut queued = lake(json!([]), json!({"jobLabels": {KUEUE_QUEUE: "fast"}}), json!({"phase": "Running"}));
+        queued.metadata.uid = Some("u".to_owned());
+        let refused = possible(Verb::Suspend, &queued, None, None).unwrap_err().to_string();
         assert!(refused.contains("would start it again at once"), "{refused}");
         pastes(&refused);
+        // The danger: Kueue has put it into a queue, and agentctl says that it is suspended.
+        let mut plain = lake(json!([]), json!({}), json!({"phase": "Running"}));
+        plain.metadata.uid = Some("u".to_owned());
+        for (uid, labels, is_refused) in [
+            ("u", json!({KUEUE_QUEUE: "default"}), true),
+            ("u", json!({}), false),
+            ("another's", json!({KUEUE_QUEUE: "default"}), false),
+        ] {
+            let owner = json!([{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "lake", "uid": uid,
+                "controller": true}]);
+            let job = of(json!({"metadata": {"name": "lake", "labels": labels, "ownerReferences": owner}}));
+            assert_eq!(possible(Verb::Suspend, &plain, None, Some(&job)).is_err(), is_refused, "{uid}");
+            // The danger: what is suspended now is started by its queue once it has its next Job.
+            assert!(possible(Verb::Suspend, &queued, None, Some(&job)).is_err(), "{uid}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Client, ResourceExt};
-use tributary::api::labels::{KUEUE, KUEUE_QUEUE};
+use tributary::api::labels::{KUEUE, KUEUE_QUEUE, kubernetes};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::workload::MULTIKUEUE;
 use tributary::cluster::caches::controller_uid;
@@ -29,8 +29,23 @@ pub(crate) struct Workload {
 
 /// The queue that a Job waits in, if it is suspended.
 pub(super) fn queue(job: &Job) -> Option<&str> {
-    let suspended = job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
-    job.metadata.labels.as_ref()?.get(KUEUE_QUEUE).filter(|_| suspended).map(String::as_str)
+    let suspended = is_suspended(job) && !is_handed_on(job);
+    job.labels().get(KUEUE_QUEUE).filter(|_| suspended).map(String::as_str)
+}
+
+/// Whether Kueue starts and stops the Job.
+pub(super) fn is_queued(job: &Job) -> bool {
+    job.labels().contains_key(KUEUE_QUEUE)
+}
+
+pub(super) fn is_suspended(job: &Job) -> bool {
+    job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
+}
+
+/// Whether the queue gives the Job to another cluster: the MiniCluster says so itself, and what to do.
+pub(super) fn is_handed_on(job: &Job) -> bool {
+    let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+    manager.is_some_and(|manager| manager != kubernetes::JOB_CONTROLLER)
 }
 
 /// UID of what waits for Kueue: of a Job that does, or of a MiniCluster that MultiKueue runs in another cluster.
@@ -108,7 +123,10 @@ mod tests {
     fn only_a_suspended_job_with_a_queue_waits_for_kueue() {
         let labelled = json!({KUEUE_QUEUE: "team"});
         assert_eq!(queue(&job(true, labelled.clone())), Some("team"));
-        assert_eq!(queue(&job(false, labelled)), None);
+        assert_eq!(queue(&job(false, labelled.clone())), None);
+        let mut handed_on = job(true, labelled);
+        handed_on.spec.as_mut().unwrap().managed_by = Some(MULTIKUEUE.into());
+        assert_eq!(queue(&handed_on), None, "its MiniCluster says what to do");
         assert_eq!(queue(&job(true, json!({"kueue.x-k8s.io/priority-class": "high"}))), None);
     }
 

@@ -11,6 +11,7 @@ use tributary::api::labels::{KUEUE_QUEUE, reason};
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::names;
 use tributary::api::workload::MULTIKUEUE;
+use tributary::api::workload::reason::JOB_QUEUED;
 use tributary::bursting::root::plan;
 use tributary::cluster::conditions;
 
@@ -357,16 +358,15 @@ fn ended(found: &Found) -> Verdict {
 
 fn not_suspended(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else { return Verdict::Skip };
-    if object.spec.suspend {
+    if let Some(queue) = found.job.as_ref().and_then(kueue::queue) {
+        return kueue::waits(queue, found.workload.as_ref(), &key(found).0);
+    }
+    if object.spec.suspend && !found.job.as_ref().is_some_and(kueue::is_queued) {
         let (namespace, name) = key(found);
         let hint = format!("to go on: `agentctl resume minicluster/{name} --namespace {namespace}`");
         return Verdict::unmet("Suspended", "spec.suspend holds it back", hint);
     }
-    if let Some(queue) = found.job.as_ref().and_then(kueue::queue) {
-        return kueue::waits(queue, found.workload.as_ref(), &key(found).0);
-    }
-    let suspended = found.job.as_ref().and_then(|job| job.spec.as_ref()).and_then(|spec| spec.suspend) == Some(true);
-    if suspended {
+    if found.job.as_ref().is_some_and(|job| kueue::is_suspended(job) && !kueue::is_handed_on(job)) {
         let hint =
             "a queue (Kueue, for example) or a person suspended the Job: the queue's workload says what it waits for";
         return Verdict::unmet("JobSuspended", "the Job is suspended, though the MiniCluster is not", hint);
@@ -393,7 +393,7 @@ fn nodes_provisioned(found: &Found) -> Verdict {
 /// What the agent itself waits for.
 fn prerequisites(found: &Found) -> Verdict {
     let Some(ready) = said(found, READY).filter(|said| said.status == "False") else { return Verdict::Skip };
-    if ["Pending", "Starting", "Suspended", reason::NOT_ALL_READY, reason::PODS_NOT_MADE]
+    if ["Pending", "Starting", "Suspended", JOB_QUEUED, reason::NOT_ALL_READY, reason::PODS_NOT_MADE]
         .contains(&ready.reason.as_str())
     {
         return Verdict::Skip;

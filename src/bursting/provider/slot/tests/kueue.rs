@@ -212,6 +212,42 @@ fn the_queue_is_the_one_of_the_policy_that_it_was_admitted_by() {
     assert_eq!(labels, Some([(labels::KUEUE_QUEUE.to_owned(), "guests".to_owned())].into()));
 }
 
+/// The danger: nobody named a queue, Kueue has one for all Jobs of the namespace, and the burst is taken for one that runs.
+#[test]
+fn a_job_that_kueue_itself_puts_into_a_queue_waits_too() {
+    use tributary_api::workload::reason::{JOB_HANDED_ON, JOB_QUEUED};
+    use tributary_cluster::conditions::{Statement, merged};
+    let told = |world: &mut World, reason: &str, message: &str| {
+        in_phase(world, Phase::Suspended, 0);
+        let said = Statement::fails(labels::condition::READY, reason, message);
+        let status = world.mini_cluster.as_mut().unwrap().status.as_mut().unwrap();
+        status.conditions = merged(&[], [said], None, Timestamp::UNIX_EPOCH);
+    };
+    let mut world = provisioned(offer(), Vec::new());
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().max_duration = Some(Lasting::of_seconds(600));
+    world.hosted.as_mut().unwrap().metadata.creation_timestamp = Some(Time(Timestamp::from_second(1_000_000).unwrap()));
+    told(&mut world, JOB_QUEUED, "its Job waits in queue default of Kueue");
+    let answer = said(&at(&mut world, 0), &key());
+    assert_eq!(
+        (answer.phase, answer.message.as_str()),
+        (
+            BurstPhase::Queued,
+            "its Job waits in queue default of Kueue: 3 brokers start when the ClusterQueue there has room"
+        )
+    );
+    at(&mut world, 5_000);
+    assert_eq!((standing(&world), draining(&world)), ((Some(0), None), None), "none of it is here");
+    in_phase(&mut world, Phase::Running, 3);
+    at(&mut world, 5_001);
+    assert_eq!((standing(&world), draining(&world)), ((None, Some(5_001)), None));
+    told(&mut world, JOB_HANDED_ON, "queue default hands Jobs on");
+    let answer = said(&at(&mut world, 5_002), &key());
+    assert_eq!((answer.phase, answer.message.as_str()), (BurstPhase::Queued, "queue default hands Jobs on"));
+    at(&mut world, 5_002 + 600);
+    let status = world.hosted.as_ref().unwrap().status.as_ref().unwrap();
+    assert_eq!(status.draining_reason.as_deref(), Some("PodsNotScheduled"), "no queue ends that wait");
+}
+
 #[test]
 fn what_somebody_else_suspends_says_so() {
     let mut world = provisioned(offer(), Vec::new());

@@ -139,7 +139,9 @@ fn what_we_end_stays_until_its_root_has_heard_why() {
         ("ScaleUpTimedOut", BurstPhase::Rejected),
         ("QueueTimedOut", BurstPhase::Rejected),
         ("PodsNotScheduled", BurstPhase::Rejected),
+        ("PodsNotStarted", BurstPhase::Rejected),
         ("PeerDrained", BurstPhase::Released),
+        ("ImportWithdrawn", BurstPhase::Released),
         ("NameTaken", BurstPhase::Released),
         ("TimeLimit", BurstPhase::Evicted),
     ] {

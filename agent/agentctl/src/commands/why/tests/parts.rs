@@ -88,6 +88,29 @@ fn what_keeps_nothing_from_running_is_said_as_well() {
     insta::assert_snapshot!([shown("warnings", &warned), shown("failing parts", &failing)].join("\n\n"));
 }
 
+/// The danger: "spec.suspend holds it back", and it is Kueue that does; or people are told to read a log that says nothing.
+#[test]
+fn a_queue_of_kueue_comes_before_suspend() {
+    let unmet = |suspend: bool, waits: bool, manager: Option<&str>, ready: Value| {
+        let spec = json!({"suspend": waits, "managedBy": manager, "parallelism": 2, "template": {}});
+        let labels = json!({"kueue.x-k8s.io/queue-name": "team"});
+        let job = of(json!({"metadata": {"name": "lake", "labels": labels}, "spec": spec}));
+        let object = root(json!([ready]), json!({"suspend": suspend}));
+        mini_cluster::explain(&Found { job: Some(job), ..at(object) }).unmet.unwrap()
+    };
+    let queued = || said("Ready", "False", "JobQueued", "its Job waits in queue team of Kueue");
+    let in_queue = "its Job waits in queue team of Kueue, which has made no Workload of it";
+    for suspend in [true, false] {
+        assert_eq!(unmet(suspend, true, None, queued()).cause, in_queue);
+        // Kueue has started it, and the status does not say so yet.
+        assert_eq!(unmet(suspend, false, None, queued()).condition, "PodsMade");
+        let handed_on = said("Ready", "False", "JobHandedOn", "queue team hands Jobs on to other clusters");
+        let told = unmet(suspend, true, Some("kueue.x-k8s.io/multikueue"), handed_on);
+        assert_eq!((told.reason.as_str(), told.condition.as_str()), ("JobHandedOn", "Prerequisites"));
+        assert!(!told.hint.contains("log"), "{}", told.hint);
+    }
+}
+
 /// The danger: a command without the name of what it is to start anew.
 #[test]
 fn a_queue_that_is_not_heard_of_starts_with_the_next_instance() {

@@ -1,4 +1,4 @@
-//! Bursts whose pods are on no node.
+//! Bursts of which no pod starts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde_json::json;
@@ -47,8 +47,8 @@ fn one_without_a_pod_on_any_node_is_given_back_and_not_taken_again_for_as_long()
     assert_eq!(answer.phase, BurstPhase::Provisioning);
     assert_eq!(
         answer.message,
-        "the scheduler finds no node for 3 of 3 pods (index 0-2): others have taken the room, or no node fits; if none is on a \
-         node by 1970-01-12T13:56:40Z, it is given back"
+        "the scheduler finds no node for 3 of 3 pods (index 0-2): others have taken the room, or no node fits; if none \
+         starts by 1970-01-12T13:56:40Z, it is given back"
     );
     // Somebody ends, and somebody else is faster again: it counts anew.
     world.pods = vec![pod(0, "n"), homeless(1), homeless(2)];
@@ -90,6 +90,49 @@ fn one_without_a_pod_on_any_node_is_given_back_and_not_taken_again_for_as_long()
 
 fn reason_of(step: &SlotStep) -> Option<RejectionReason> {
     super::reason(step, &key())
+}
+
+/// The danger: nodes that cannot pull its image keep it for ever, and its root believes that its brokers come.
+#[test]
+fn one_whose_pods_do_not_start_is_given_back_with_the_words_of_the_kubelet() {
+    let why = "ImagePullBackOff: container lake, image r/lake:arm64";
+    let fails = |index: u32| PodView { running: false, start_failure: Some(why.into()), ..pod(index, "n") };
+    let all = || vec![fails(0), fails(1), fails(2)];
+    let mut world = burst(all(), 0);
+    let answer = said(&at(&mut world, 0), &key());
+    let told = format!("3 of 3 pods (index 0-2) do not start: {why}");
+    assert_eq!(answer.message, format!("{told}; if none starts by 1970-01-12T13:56:40Z, it is given back"));
+    // One that starts has time to join.
+    world.pods = vec![PodView { running: false, ..pod(0, "n") }, fails(1), homeless(2)];
+    let answer = said(&at(&mut world, 500), &key());
+    assert_eq!(
+        answer.message,
+        format!(
+            "the scheduler finds no node for 1 of 3 pods (index 2): others have taken the room, or no node fits; 1 of 3 pods \
+             (index 1) do not start: {why}"
+        )
+    );
+    world.pods = all();
+    at(&mut world, 501);
+    at(&mut world, 500 + WAIT);
+    assert_eq!(draining(&world), None);
+    at(&mut world, 501 + WAIT);
+    assert_eq!(draining(&world).as_deref(), Some("PodsNotStarted"));
+    // They go one by one, and what they lacked with them.
+    world.pods[0].terminating = true;
+    at(&mut world, 501 + WAIT);
+    assert_eq!(world.hosted.as_ref().unwrap().status.as_ref().unwrap().message, format!("leaving: {told}"));
+    (world.mini_cluster, world.memory.looked_empty) = (None, true);
+    world.pods.clear();
+    world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..led() });
+    let Rejection { reason: word, message } = said(&at(&mut world, 502 + WAIT), &key()).rejection.unwrap();
+    assert_eq!(word, RejectionReason::PodsNotStarted);
+    assert_eq!(
+        message,
+        format!(
+            "no pod of it started for 10 minutes ({told}): it was given back, and is not taken again before 14:15:02 UTC"
+        )
+    );
 }
 
 /// The danger: brokers that run, or a wait that has a limit of its own, are ended by this one.
@@ -139,7 +182,7 @@ fn pods_that_are_not_made_are_told_in_the_words_of_their_mini_cluster() {
         "reason": reason::PODS_NOT_MADE, "message": said_there, "lastTransitionTime": "2026-01-01T00:00:00Z"}]))
     .unwrap();
     let answer = said(&at(&mut world, 0), &key());
-    assert!(answer.message.starts_with(&format!("{said_there}; if none is on a node by ")), "{}", answer.message);
+    assert!(answer.message.starts_with(&format!("{said_there}; if none starts by ")), "{}", answer.message);
     at(&mut world, WAIT);
     assert_eq!(draining(&world).as_deref(), Some("PodsNotScheduled"));
 }
