@@ -395,7 +395,7 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     .await;
     let peers: Api<ClusterPeer> = Api::namespaced(root.client.clone(), SYSTEM);
     let before = peers.get("west").await.unwrap().spec.trust_bundle;
-    agentctl(&kubeconfig, &["--context", "west", "identity", "rotate"]).await.unwrap();
+    agentctl(&kubeconfig, &["--context", "west", "identity", "rotate", "--yes"]).await.unwrap();
     eventually("the peer knows the new authority", async || {
         let now = peers.get("west").await.map_err(|error| error.to_string())?.spec.trust_bundle;
         if now == before { Err("the old one".to_owned()) } else { Ok(()) }

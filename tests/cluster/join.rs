@@ -134,7 +134,7 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
     })
     .await;
     let old = right.trusted("left").await.unwrap();
-    left.agentctl(&["identity", "rotate"]).await.unwrap();
+    left.agentctl(&["identity", "rotate", "--yes"]).await.unwrap();
     eventually("the peer knows the new authority, and then only that", async || {
         let now = right.trusted("left").await?;
         let logs = || format!("{}\n{}", tail(&left.agent.log_text()), tail(&right.agent.log_text()));

@@ -8,7 +8,7 @@ pub(crate) use self::diagnosing::{
     Check, Instance, MiniCluster, PeerContext, Plan, Rekey, Resume, Shell, SupportBundle, Top, Why,
 };
 pub(crate) use self::joining::{
-    Identity, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PeerSuspend, Token, TokenCreate,
+    Identity, IdentityRotate, ImportFlags, Join, Link, PeerDrain, PeerName, PeerRemove, PeerSuspend, Token, TokenCreate,
 };
 pub(crate) use self::target::{AGENT_NAMESPACE, Target};
 pub(crate) use self::using::{Part, Usage, UsageFormat};

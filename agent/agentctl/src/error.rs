@@ -11,6 +11,7 @@ pub struct Failure {
     causes: Vec<String>,
     hint: Option<String>,
     broken_pipe: bool,
+    denied: bool,
 }
 
 /// Result of a command.
@@ -19,7 +20,7 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 impl Failure {
     /// `what` in the form "failed to …".
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), causes: Vec::new(), hint: None, broken_pipe: false }
+        Self { what: what.into(), causes: Vec::new(), hint: None, broken_pipe: false, denied: false }
     }
 
     /// Adds an error and everything behind it as causes.
@@ -30,7 +31,10 @@ impl Failure {
         while let Some(cause) = next {
             // The library prints the whole answer of the API server, as Rust shows it, behind these words.
             let answer = match cause.downcast_ref::<kube::Error>() {
-                Some(kube::Error::Api(status)) => Some(status.message.clone()),
+                Some(kube::Error::Api(status)) => {
+                    self.denied |= matches!(status.code, 401 | 403);
+                    Some(status.message.clone())
+                }
                 _ => None,
             };
             let ends = answer.is_some();
@@ -57,6 +61,11 @@ impl Failure {
     pub(crate) fn line(&self) -> String {
         let parts = std::iter::once(&self.what).chain(&self.causes).map(|part| part.trim().replace('\n', "; "));
         parts.collect::<Vec<_>>().join(": ")
+    }
+
+    /// The API server does not know who asks, or that may not: time alone changes nothing.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.denied
     }
 
     /// The reader of standard output went away.

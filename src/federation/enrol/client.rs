@@ -151,8 +151,9 @@ impl JoinError {
                     "both agents insist on a federation (federation.trust_domain): set the same name on both, or none"
                 }
                 Refusal::NameTaken => {
-                    "if it is the same cluster made anew, its owner removes the old peer there first; else \
-                     give this cluster another cluster.name"
+                    "if it is the same cluster, whoever may write in both links them, and bursts go on (`agentctl link --help`). If \
+                     it was made anew, the other cluster's owner removes the old peer there first, which ends its bursts; else give \
+                     this cluster another cluster.name"
                 }
                 Refusal::Unacceptable => "are both agents of the same version? Compare: `agentctl version`",
                 Refusal::Unavailable => {

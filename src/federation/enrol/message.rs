@@ -1,7 +1,9 @@
 //! What is said when a cluster joins, and why one is refused.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 
 use jiff::Timestamp;
 use tokio::io::AsyncRead;
@@ -152,6 +154,51 @@ impl Introduction {
     }
 }
 
+/// What a ClusterPeer holds of a cluster, for whoever is told of it again.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The UID that is pinned.
+    pub cluster_uid: Option<&'a str>,
+    /// Its authorities, PEM; unset or blank: ours.
+    pub trust_bundle: Option<&'a str>,
+    /// Ours.
+    pub own_bundle: &'a str,
+}
+
+impl Known<'_> {
+    /// SHA-256 (hex) of its authorities; none, if they cannot be read.
+    pub fn authorities(&self) -> BTreeSet<String> {
+        let bundle = self.trust_bundle.filter(|pem| !pem.trim().is_empty()).unwrap_or(self.own_bundle);
+        TrustBundle::from_pem(bundle.as_bytes()).map(|bundle| bundle.fingerprints().clone()).unwrap_or_default()
+    }
+
+    /// Whether a cluster with these authorities, and this UID if it is known, is this one. Whoever says so has shown no key of
+    /// it: with one authority more, it would be somebody else as well. With one less, as after a rotation of which its owner
+    /// here had written both, it may be another cluster that one of them signs as well: then the pinned UID decides. None is
+    /// taken away for it: what is known stays.
+    ///
+    /// # Errors
+    /// What tells the two apart.
+    pub fn is(&self, cluster_uid: Option<&str>, authorities: &BTreeSet<String>) -> Result<(), &'static str> {
+        if let (Some(pinned), Some(shown)) = (self.cluster_uid, cluster_uid)
+            && pinned != shown
+        {
+            return Err("of a cluster with another UID");
+        }
+        let known = self.authorities();
+        let same = known == *authorities || self.cluster_uid.is_some() && authorities.is_subset(&known);
+        if same { Ok(()) } else { Err("with other authorities") }
+    }
+}
+
+/// Endpoints of a ClusterPeer after its cluster has `said` where it is reached. It has shown no key: where it was reached
+/// stays a way to it. Names stay for good, since people wrote them; of addresses, each move leaves one that leads nowhere.
+pub fn endpoints(said: &[String], known: &[String]) -> Vec<String> {
+    let kept = known.iter().filter(|endpoint| !said.contains(endpoint));
+    let (addresses, names): (Vec<_>, Vec<_>) = kept.partition(|endpoint| endpoint.parse::<SocketAddr>().is_ok());
+    said.iter().chain(names).chain(addresses.into_iter().take(limits::ENDPOINTS)).cloned().collect()
+}
+
 impl From<&Introduction> for proto::Introduction {
     fn from(who: &Introduction) -> Self {
         Self {
@@ -246,6 +293,53 @@ mod tests {
         ];
         for one in bad {
             assert!(one.check().is_err(), "{one:?}");
+        }
+    }
+
+    /// The danger: who has a token takes away where a cluster that is known is reached, or who links it again after each move loses
+    /// the name that he has written himself.
+    #[test]
+    fn names_stay_and_of_addresses_the_newest() {
+        let address = |one: usize| format!("203.0.113.{one}:7946");
+        let names = ["srv:west.example.org".to_owned(), "west.example.org:7946".to_owned()];
+        let mut known = vec![address(0), names[0].clone(), names[1].clone()];
+        for one in 1..40 {
+            known = endpoints(&[address(one)], &known);
+        }
+        let newest = (0..limits::ENDPOINTS).map(|ago| address(38 - ago));
+        let expected: Vec<String> = [address(39)].into_iter().chain(names).chain(newest).collect();
+        assert_eq!(known, expected);
+        assert_eq!(endpoints(&[address(39)], &known), known, "who says the same changes nothing");
+        let lies: Vec<String> = (0..limits::ENDPOINTS).map(|one| format!("192.0.2.{one}:1")).collect();
+        let after = endpoints(&lies, &[address(1), "[2001:db8::1]:7946".to_owned()]);
+        assert_eq!(after[lies.len()..], [address(1), "[2001:db8::1]:7946".to_owned()]);
+    }
+
+    /// The danger: of a cluster that has replaced its authority, a peer's owner knows the old and the new one, and it cannot join
+    /// again; or who is signed by one authority of several that are known takes the name.
+    #[test]
+    fn fewer_authorities_than_are_known_are_of_the_same_cluster_if_its_uid_is_known() {
+        let now = "2025-06-01T12:00:00Z".parse().unwrap();
+        let pems = ["west", "west", "west"].map(|name| {
+            let authority = crate::identity::Authority::create(name, now).unwrap();
+            authority.certificate().to_owned()
+        });
+        let both = pems[..2].concat();
+        let is = |pinned: Option<&str>, shown: Option<&str>, bundle: &str| {
+            let known = Known { cluster_uid: pinned, trust_bundle: Some(&both), own_bundle: "" };
+            known.is(shown, TrustBundle::from_pem(bundle.as_bytes()).unwrap().fingerprints())
+        };
+        let (uid, other, authorities) =
+            (Some("1-2"), Err("of a cluster with another UID"), Err("with other authorities"));
+        for one in [&pems[0], &pems[1], &both] {
+            assert_eq!(is(uid, uid, one), Ok(()));
+            assert_eq!(is(uid, None, one), Ok(()), "of the token alone");
+            assert_eq!(is(uid, Some("3-4"), one), other);
+            let unpinned = if *one == both { Ok(()) } else { authorities };
+            assert_eq!(is(None, uid, one), unpinned);
+        }
+        for one in [&pems[2], &format!("{both}{}", pems[2]), &format!("{}{}", pems[1], pems[2])] {
+            assert_eq!(is(uid, uid, one), authorities);
         }
     }
 

@@ -10,7 +10,7 @@
 //! | somebody else answers at the endpoint | the token names the authority by its SHA-256; the secret is sent only after |
 //! | a token is read from the API server | it is not there: only the SHA-256 of 256 random bits is |
 //! | a token is used twice | its uses are counted in its Secret, with the resource version as precondition |
-//! | a token is used to become a cluster that is known already | a known name keeps its authorities; others are refused |
+//! | a token is used, or made, to become a cluster that is known already | on both sides a known name keeps its UID and its authorities ([`message::Known`]); others are refused |
 //! | garbage, slow or many clients | one small frame, a time limit, few connections at a time |
 //!
 //! | part | what it does |
@@ -32,5 +32,5 @@ mod tests;
 
 pub use client::{JoinError, join};
 pub use listener::{EnrolListener, Registrar};
-pub use message::{Introduction, Refusal, Refused, Request};
+pub use message::{Introduction, Known, Refusal, Refused, Request, endpoints};
 pub use token::{JoinToken, TokenError, TokenSecret};

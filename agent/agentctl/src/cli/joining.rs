@@ -239,6 +239,9 @@ pub(crate) struct Link {
     pub a: String,
     /// Context of the other one
     pub b: String,
+    /// Labels of the second cluster in the first, for selectors of bursts, key=value (repeatable)
+    #[arg(short, long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
     /// What each may place in the other.
     #[command(flatten)]
     pub import: ImportFlags,
@@ -251,6 +254,9 @@ pub(crate) struct Link {
     /// Print the two objects instead of writing them
     #[arg(long)]
     pub dry_run: bool,
+    /// Do not ask before the name of a peer becomes that of another cluster
+    #[arg(short, long)]
+    pub yes: bool,
     /// How long to wait for agents that were just installed and their load balancers, and then for the connection, e.g. 5m; 0s: for
     /// agents alone, 15s
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time)]
@@ -309,7 +315,20 @@ pub(crate) struct PeerName {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Identity {
     /// Replace this cluster's own authority: peers that are connected and consent follow, and no connection ends
-    Rotate,
+    ///
+    /// The new authority signs when all peers know it, and at the latest after the life of a certificate (24 h unless configured).
+    /// From then on, peers that do not know it refuse this cluster: those that were away all the time, and those whose ClusterPeer of
+    /// this cluster has trustUpdates: Manual, unless their owner has added the new authority to trustBundle. Suspended peers are not
+    /// waited for.
+    Rotate(IdentityRotate),
+}
+
+/// `agentctl identity rotate`.
+#[derive(Debug, Args)]
+pub(crate) struct IdentityRotate {
+    /// Do not ask
+    #[arg(short, long)]
+    pub yes: bool,
 }
 
 /// `15m`, `2h 30m`, `PT15M`.

@@ -10,7 +10,7 @@ use tributary::federation::enrol::{self, Introduction, JoinError, JoinToken, Tok
 use tributary::federation::identity::TrustBundle;
 use tributary::federation::mesh::resolve::Resolver;
 
-use super::peer;
+use super::peer::{self, Wanted, Word};
 use super::peering::{self, KnownBy};
 use crate::cli::{Join, Target};
 use crate::error::{Failure, Result};
@@ -26,6 +26,7 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     let own = peering::introduction(&card);
     // All that can fail here fails before the token is used.
     let existing = existing(&client, namespace, name).await?;
+    peering::check_existing(existing.as_ref(), &token.authorities, KnownBy::ItsWord { uid: None }, &card)?;
     peer::check_limits(existing.as_ref(), &join.import, &peer::not_written(namespace, name))?;
     let mut draft = ClusterPeer::new(name, ClusterPeerSpec::default());
     draft.metadata.namespace = Some(namespace.clone());
@@ -41,9 +42,11 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
             "the owner of {name} looks at ca.crt of its identity, and makes another token: `agentctl --context {name} token create`"
         ))
     })?;
-    peering::check_existing(existing.as_ref(), &bundle, KnownBy::ItsWord, &card)?;
-    let wanted = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
-    let written = peer::write(&client, namespace, &wanted, &join.import).await?;
+    let word = KnownBy::ItsWord { uid: Some(who.cluster_uid.as_str()) };
+    let check = |existing: Option<&ClusterPeer>| peering::check_existing(existing, bundle.fingerprints(), word, &card);
+    let peer = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
+    let wanted = Wanted { peer: &peer, word: Word::Cluster, import: &join.import, check: &check };
+    let written = peer::write(&client, namespace, wanted).await?;
     let us = &card.cluster;
     output::print(&format!("{us} and {name} are peers\n{us} imports {}\n", peer::imports(&written)))?;
     if !join.wait.is_zero() {

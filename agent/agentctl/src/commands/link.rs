@@ -1,12 +1,16 @@
 //! `agentctl link`: makes the clusters of two contexts peers of each other, for whoever may write in both.
 
+use std::collections::BTreeMap;
+
 use kube::api::Api;
 use kube::{Client, ResourceExt};
+use tributary::api::burst::Burst;
 use tributary::api::cluster_card::ClusterCard;
+use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::peer::{ClusterPeer, ImportPolicy};
 use tributary::federation::enrol::client::other_federation;
 
-use super::peer;
+use super::peer::{self, Wanted, Word};
 use super::peering::{self, KnownBy};
 use crate::cli::{ImportFlags, Link, Target};
 use crate::error::{Failure, Result};
@@ -17,6 +21,38 @@ struct Side {
     client: Client,
     card: ClusterCard,
     context: String,
+}
+
+/// One of the two ClusterPeers.
+struct Half<'a> {
+    /// Where it is.
+    side: &'a Side,
+    /// Of whom it is.
+    other: &'a Side,
+    peer: ClusterPeer,
+    import: &'a ImportFlags,
+}
+
+impl Half<'_> {
+    /// Whether it may be written over what exists. `agreed`: the UID of which somebody was told that it becomes another one.
+    fn check(&self, existing: Option<&ClusterPeer>, agreed: Option<&str>) -> Result<()> {
+        let card = &self.other.card;
+        let bundle = peering::introduction(card).check().map_err(|problem| {
+            Failure::new(format!("failed to use what cluster {} says of itself", card.cluster))
+                .because(problem)
+                .hint("are both agents of the same version? Compare: `agentctl version`")
+        })?;
+        let known_by = KnownBy::ItsOwner { uid: &card.cluster_uid, context: &self.side.context };
+        peering::check_existing(existing, bundle.fingerprints(), known_by, &self.side.card)?;
+        match another(existing, &card.cluster_uid).filter(|pinned| agreed != Some(*pinned)) {
+            Some(pinned) => Err(unasked(&self.peer.name_any(), [pinned, &card.cluster_uid])),
+            None => Ok(()),
+        }
+    }
+
+    fn wanted<'a>(&'a self, check: &'a dyn Fn(Option<&ClusterPeer>) -> Result<()>) -> Wanted<'a> {
+        Wanted { peer: &self.peer, word: Word::ApiServer, import: self.import, check }
+    }
 }
 
 /// Runs `agentctl link`.
@@ -37,41 +73,52 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
     }
     let import = link.import.clone();
     let back = if link.one_way { ImportFlags::default() } else { import.clone() };
+    let labels = peer::labels(&link.labels)?;
+    let peer_for = |side: &Side, import: Option<ImportPolicy>, labels| {
+        peering::cluster_peer(&peering::introduction(&side.card), namespace, import, link.hide_status, labels)
+    };
     // Of the first in the second, then the other way round.
-    let peers = [
-        (&b, &a, peer_for(&a, namespace, import.policy(), link.hide_status), &import),
-        (&a, &b, peer_for(&b, namespace, back.policy(), link.hide_status), &back),
+    let halves = [
+        Half { side: &b, other: &a, peer: peer_for(&a, import.policy(), BTreeMap::new()), import: &import },
+        Half { side: &a, other: &b, peer: peer_for(&b, back.policy(), labels), import: &back },
     ];
-    if link.dry_run {
-        for (side, _, peer, import) in &peers {
-            peer::check_limits(None, import, &peer::not_written(namespace, &peer.name_any()))?;
-            let text = serde_saphyr::to_string(peer)
-                .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
-            output::print(&format!("---\n# kubectl --context {} apply -f -\n{text}", side.context))?;
-        }
-        return Ok(());
-    }
+    let (mut shown, mut agreed) = (String::new(), Vec::new());
     // Both could be written, before one is.
-    for (side, other, peer, import) in &peers {
-        let name = peer.metadata.name.as_deref().unwrap_or_default();
-        let api: Api<ClusterPeer> = Api::namespaced(side.client.clone(), namespace);
-        let existing = api.get_opt(name).await.map_err(|error| {
-            Failure::new(format!("failed to look for ClusterPeer {namespace}/{name} in context {}", side.context))
+    for half in &halves {
+        let (Side { client, context, .. }, name) = (half.side, half.peer.name_any());
+        let existing = Api::<ClusterPeer>::namespaced(client.clone(), namespace).get_opt(&name).await;
+        let existing = existing.map_err(|error| {
+            Failure::new(format!("failed to look for ClusterPeer {namespace}/{name} in context {context}"))
                 .because(error)
                 .hint("are the CRDs installed there, and may you read ClusterPeers?")
         })?;
-        peer::check_limits(existing.as_ref(), import, &peer::not_written(namespace, name))?;
-        let bundle = peering::introduction(&other.card).check().map_err(|problem| {
-            Failure::new(format!("failed to use what cluster {} says of itself", other.card.cluster)).because(problem)
-        })?;
-        let known_by = KnownBy::ItsOwner { uid: &other.card.cluster_uid, context: &side.context };
-        peering::check_existing(existing.as_ref(), &bundle, known_by, &side.card)?;
-        peer::try_write(&side.client, namespace, peer).await?;
+        let pinned = another(existing.as_ref(), &half.other.card.cluster_uid).map(str::to_owned);
+        let check = |existing: Option<&ClusterPeer>| half.check(existing, pinned.as_deref());
+        let whole = half.wanted(&check).over(existing.as_ref())?;
+        let becomes = pinned.as_deref().map(|pinned| becomes(&name, [pinned, &half.other.card.cluster_uid]));
+        if link.dry_run {
+            let text = serde_saphyr::to_string(&whole)
+                .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
+            shown += &document(context, becomes.as_deref(), &text);
+            continue;
+        }
+        if let Some(becomes) = becomes {
+            let cost = |name: &str, bursts: &[Burst], hosted: &[HostedBurst]| {
+                Some(cost_of_another(&becomes, &peer::in_use(name, bursts, hosted)))
+            };
+            peer::ask(&at(target, context), client, &name, link.yes, cost).await?;
+        }
+        peer::try_write(client, namespace, &whole).await?;
+        agreed.push(pinned);
+    }
+    if link.dry_run {
+        return output::print(&shown);
     }
     let mut told = format!("{} and {} are peers\n", a.card.cluster, b.card.cluster);
-    for (side, _, peer, import) in &peers {
-        let written = peer::write(&side.client, namespace, peer, import).await?;
-        told += &format!("{} imports {}\n", side.card.cluster, peer::imports(&written));
+    for (half, agreed) in halves.iter().zip(&agreed) {
+        let check = |existing: Option<&ClusterPeer>| half.check(existing, agreed.as_deref());
+        let written = peer::write(&half.side.client, namespace, half.wanted(&check)).await?;
+        told += &format!("{} imports {}\n", half.side.card.cluster, peer::imports(&written));
     }
     output::print(&told)?;
     if !link.wait.is_zero() {
@@ -82,17 +129,56 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
 }
 
 async fn client(target: &Target, context: &str) -> Result<Client> {
-    kubernetes::client(&Target { context: Some(context.to_owned()), ..target.clone() }).await
+    kubernetes::client(&at(target, context)).await
+}
+
+fn at(target: &Target, context: &str) -> Target {
+    Target { context: Some(context.to_owned()), ..target.clone() }
+}
+
+/// The UID that a ClusterPeer pins, if it is another one: one authority may be of several clusters.
+fn another<'a>(existing: Option<&'a ClusterPeer>, uid: &str) -> Option<&'a str> {
+    existing?.pinned_uid().filter(|pinned| *pinned != uid)
+}
+
+/// What becomes of the name of a peer.
+fn becomes(name: &str, [pinned, uid]: [&str; 2]) -> String {
+    format!(
+        "ClusterPeer {name} is of the cluster with the UID {pinned}, and becomes that of another one, with the UID {uid}"
+    )
+}
+
+/// What people are told before the name of a peer becomes another cluster's.
+fn cost_of_another(becomes: &str, in_use: &[String]) -> String {
+    let in_use = match in_use {
+        [] => "nothing of it is in use".to_owned(),
+        some => format!(
+            "in use: {}\n  what the cluster of before has here ends; our slots there stay reserved, and `agentctl bursts` says for how \
+             long",
+            some.join(", ")
+        ),
+    };
+    format!("{becomes}\n  {in_use}")
+}
+
+/// Somebody has written another ClusterPeer since people were told.
+fn unasked(name: &str, uids: [&str; 2]) -> Failure {
+    let failure = Failure::new(format!("ClusterPeer {name} was changed at the same time")).because(becomes(name, uids));
+    failure.hint("do it again: you are asked whether that is meant")
+}
+
+/// A ClusterPeer as it is printed instead of written. Nobody is asked then, and who commits it has to know.
+fn document(context: &str, becomes: Option<&str>, text: &str) -> String {
+    // A UID may be a stranger's word: the comment does not end within it.
+    let remark =
+        becomes.map(|becomes| format!("# {}\n", becomes.replace(char::is_whitespace, " "))).unwrap_or_default();
+    format!("---\n# kubectl --context {context} apply -f -\n{remark}{text}")
 }
 
 /// What a cluster waits for that nobody reaches yet.
 fn awaited(card: &ClusterCard, namespace: &str) -> Option<String> {
     let service = card.awaited_service.as_ref().filter(|_| card.endpoints.is_empty())?;
     Some(format!("the load balancer of Service {namespace}/{service} has no address yet"))
-}
-
-fn peer_for(side: &Side, namespace: &str, import: Option<ImportPolicy>, hide_status: bool) -> ClusterPeer {
-    peering::cluster_peer(&peering::introduction(&side.card), namespace, import, hide_status, [].into())
 }
 
 /// Whether the two can be peers.
@@ -140,6 +226,50 @@ mod tests {
             endpoints: vec!["203.0.113.7:30946".into()],
             ..ClusterCard::default()
         }
+    }
+
+    /// The danger: clusters have one authority, and a slip of the pen gives one the name of another.
+    #[test]
+    fn who_gives_a_name_to_another_cluster_is_asked() {
+        use tributary::api::peer::ClusterPeerSpec;
+        let pinned = |uid: Option<&str>| {
+            let spec = ClusterPeerSpec { cluster_uid: uid.map(str::to_owned), ..ClusterPeerSpec::default() };
+            ClusterPeer::new("west", spec)
+        };
+        for (existing, other) in [
+            (None, None),
+            (Some(pinned(None)), None),
+            (Some(pinned(Some("2"))), None),
+            (Some(pinned(Some("1"))), Some("1")),
+        ] {
+            assert_eq!(another(existing.as_ref(), "2"), other);
+        }
+        let becomes = becomes("west", ["1", "2"]);
+        let told = cost_of_another(&becomes, &["burst flux/lake-burst-0".to_owned()]);
+        assert!(
+            ["UID 1,", "UID 2\n", "in use: burst flux/lake-burst-0"].iter().all(|part| told.contains(part)),
+            "{told}"
+        );
+        crate::paste::check::pastes(&told);
+        let refused = unasked("west", ["1", "2"]).to_string();
+        assert!(
+            refused.contains("was changed") && refused.contains(&becomes) && refused.contains("hint: "),
+            "{refused}"
+        );
+    }
+
+    /// The danger: what is printed is committed, and gives a name to another cluster, of which nobody was told.
+    #[test]
+    fn what_is_printed_says_that_a_name_becomes_another_clusters() {
+        let text = document("at-east", Some(&becomes("west", ["1", "2"])), "kind: ClusterPeer\n");
+        insta::assert_snapshot!(text, @r"
+        ---
+        # kubectl --context at-east apply -f -
+        # ClusterPeer west is of the cluster with the UID 1, and becomes that of another one, with the UID 2
+        kind: ClusterPeer
+        ");
+        assert_eq!(document("at-east", None, "x\n").lines().count(), 3);
+        assert_eq!(document("at-east", Some("1\nspec:\u{2028}2"), "x\n").lines().nth(2), Some("# 1 spec: 2"));
     }
 
     #[test]

@@ -3,31 +3,36 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
+use tributary::federation::enrol;
 
 use super::consent::agreed;
 use super::watched::Watched;
-use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerRemove, PeerSuspend, Target};
+use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerSuspend, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
+
+mod removal;
 
 /// How often is looked whether a drained peer is empty.
 const POLL: Duration = Duration::from_secs(1);
 /// How often a ClusterPeer is written again that somebody else has changed since it was read.
 const OVERTAKEN: usize = 5;
+/// Where kubectl keeps what it has applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Runs `agentctl peer …`.
 pub(crate) async fn run(target: &Target, command: Peer) -> Result<()> {
     match command {
         Peer::Add(add) => run_add(target, &add).await,
         Peer::List(list) => super::peers::run(target, &list).await,
-        Peer::Remove(remove) => run_remove(target, &remove).await,
+        Peer::Remove(remove) => removal::run(target, &remove).await,
         Peer::Drain(drain) => run_drain(target, &drain).await,
         Peer::Suspend(suspend) => run_suspend(target, &suspend).await,
         Peer::Resume(peer) => run_resume(target, &peer.name).await,
@@ -42,29 +47,85 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
             .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
         return output::print(&text);
     }
-    let written = write(&kubernetes::client(target).await?, &target.agent_namespace, &peer, &add.import).await?;
+    let client = kubernetes::client(target).await?;
+    let wanted = Wanted { peer: &peer, word: Word::Owner, import: &add.import, check: &|_| Ok(()) };
+    let written = write(&client, &target.agent_namespace, wanted).await?;
     output::print(&format!("clusterpeer.tributary.dev/{} written\nimports {}\n", add.name, imports(&written)))
 }
 
-/// Writes a ClusterPeer, and returns what it is then. One that exists keeps every field that is not stated, and every namespace
-/// of its import: who joins again, or changes a quota, does not mean to take back trust or permissions.
-pub(super) async fn write(
-    client: &Client,
-    namespace: &str,
-    peer: &ClusterPeer,
-    import: &ImportFlags,
-) -> Result<ClusterPeer> {
-    let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
+/// Whose word a ClusterPeer is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// The options of its owner here.
+    Owner,
+    /// What the cluster that it stands for says of itself over the network, where it has shown no key.
+    Cluster,
+    /// The same, as the API server over there has it.
+    ApiServer,
+}
+
+/// A ClusterPeer that is to be there. One that exists keeps every field that is not stated, and every namespace of its import: who
+/// joins again, or changes a quota, does not mean to take back trust or permissions.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub peer: &'a ClusterPeer,
+    pub word: Word,
+    pub import: &'a ImportFlags,
+    /// Whether what exists may become it. The very object that is changed is judged: between the first look and the change is a
+    /// question, or a network.
+    pub check: &'a dyn Fn(Option<&ClusterPeer>) -> Result<()>,
+}
+
+impl Wanted<'_> {
+    /// What is changed of the one that exists; `None`: there is none.
+    fn change(&self, existing: Option<&ClusterPeer>) -> Result<Option<Value>> {
+        let (namespace, name) = (self.peer.namespace().unwrap_or_default(), self.peer.name_any());
+        check_limits(existing, self.import, &not_written(&namespace, &name))?;
+        (self.check)(existing)?;
+        Ok(existing.map(|existing| stated(existing, (self.peer, self.word), self.import)))
+    }
+
+    /// What is there once it is written, as it is written into a file.
+    pub(super) fn over(&self, existing: Option<&ClusterPeer>) -> Result<ClusterPeer> {
+        let Some((change, existing)) = self.change(existing)?.zip(existing) else { return Ok(self.peer.clone()) };
+        let mut whole = json!({"metadata": existing.metadata, "spec": existing.spec});
+        merge(&mut whole, &change);
+        let peer = serde_json::from_value::<ClusterPeer>(whole).expect("what is stated are fields of it");
+        let ObjectMeta { name, namespace, labels, mut annotations, .. } = peer.metadata;
+        annotations.get_or_insert_default().remove(LAST_APPLIED);
+        let [labels, annotations] = [labels, annotations].map(|pairs| pairs.filter(|pairs| !pairs.is_empty()));
+        let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
+        Ok(ClusterPeer { metadata, ..peer })
+    }
+}
+
+/// Merges what is changed into the whole (RFC 7396; nothing is taken away).
+fn merge(whole: &mut Value, change: &Value) {
+    match (whole, change) {
+        (Value::Object(whole), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(whole.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (whole, change) => whole.clone_from(change),
+    }
+}
+
+/// Writes a ClusterPeer, and returns what it is then.
+pub(super) async fn write(client: &Client, namespace: &str, wanted: Wanted<'_>) -> Result<ClusterPeer> {
+    let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), wanted.peer.name_any());
     let failed = |error| refused(namespace, &name, error);
-    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
+    let field_manager = Some(manager::AGENTCTL.to_owned());
+    let created = PostParams { field_manager: field_manager.clone(), ..PostParams::default() };
+    let changed = PatchParams { field_manager, ..PatchParams::default() };
     let mut again = 0..OVERTAKEN;
     loop {
         let existing = peers.get_opt(&name).await.map_err(failed)?;
-        check_limits(existing.as_ref(), import, &not_written(namespace, &name))?;
-        let Some(existing) = existing else {
-            return apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force()).await;
+        let written = match wanted.change(existing.as_ref())? {
+            Some(change) => peers.patch(&name, &changed, &Patch::Merge(change)).await,
+            None => peers.create(&created, wanted.peer).await,
         };
-        match peers.patch(&name, &parameters, &Patch::Merge(stated(&existing, peer, import))).await {
+        match written {
             Err(kube::Error::Api(status)) if status.code == 409 && again.next().is_some() => {}
             written => return written.map_err(failed),
         }
@@ -95,7 +156,7 @@ pub(super) fn imports(peer: &ClusterPeer) -> String {
 }
 
 /// What is stated of a ClusterPeer that exists, field by field. If it is another one meanwhile, nothing is written.
-fn stated(existing: &ClusterPeer, peer: &ClusterPeer, import: &ImportFlags) -> Value {
+fn stated(existing: &ClusterPeer, (peer, word): (&ClusterPeer, Word), import: &ImportFlags) -> Value {
     let ClusterPeerSpec {
         endpoints,
         trust_bundle,
@@ -109,10 +170,17 @@ fn stated(existing: &ClusterPeer, peer: &ClusterPeer, import: &ImportFlags) -> V
         price: _,
     } = &peer.spec;
     let known = existing.spec.import.as_ref().map(|import| import.namespaces.as_slice()).unwrap_or_default();
+    // A cluster does not know by which names or translated addresses it is reached from here, nor whether it is let change them.
+    let (endpoints, trust_updates) = match word {
+        Word::Owner => (endpoints.clone(), Some(trust_updates).filter(|said| **said != TrustUpdates::default())),
+        Word::Cluster | Word::ApiServer => (enrol::endpoints(endpoints, &existing.spec.endpoints), None),
+    };
+    // Over the network it shows none that is not known, and its owner here may have added the next one.
+    let trust_bundle = trust_bundle.as_ref().filter(|_| word != Word::Cluster);
     let mut spec = json!({
         "endpoints": (!endpoints.is_empty()).then_some(endpoints),
         "trustBundle": trust_bundle,
-        "trustUpdates": (*trust_updates != TrustUpdates::default()).then_some(trust_updates),
+        "trustUpdates": trust_updates,
         "clusterUID": cluster_uid,
         "import": import.fields(known),
     });
@@ -125,13 +193,10 @@ fn stated(existing: &ClusterPeer, peer: &ClusterPeer, import: &ImportFlags) -> V
 
 /// Whether a ClusterPeer could be written: nothing is.
 pub(super) async fn try_write(client: &Client, namespace: &str, peer: &ClusterPeer) -> Result<()> {
-    apply(client, namespace, peer, &PatchParams::apply(manager::AGENTCTL).force().dry_run()).await.map(drop)
-}
-
-async fn apply(client: &Client, namespace: &str, peer: &ClusterPeer, parameters: &PatchParams) -> Result<ClusterPeer> {
     let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), peer.name_any());
-    let written = peers.patch(&name, parameters, &Patch::Apply(peer)).await;
-    written.map_err(|error| refused(namespace, &name, error))
+    let parameters = PatchParams::apply(manager::AGENTCTL).force().dry_run();
+    let tried = peers.patch(&name, &parameters, &Patch::Apply(peer)).await;
+    tried.map(drop).map_err(|error| refused(namespace, &name, error))
 }
 
 pub(super) fn not_written(namespace: &str, name: &str) -> String {
@@ -202,11 +267,14 @@ fn resumed(name: &str, before: &ClusterPeerSpec) -> (Value, String) {
     }
 }
 
-/// What people are told before a peer is taken from this; `None`: nothing is lost.
-type Cost = fn(&str, &[Burst], &[HostedBurst]) -> Option<String>;
-
 /// Asks whoever takes a peer away from what is on it.
-async fn ask(target: &Target, client: &Client, name: &str, yes: bool, cost: Cost) -> Result<()> {
+pub(super) async fn ask(
+    target: &Target,
+    client: &Client,
+    name: &str,
+    yes: bool,
+    cost: impl FnOnce(&str, &[Burst], &[HostedBurst]) -> Option<String>,
+) -> Result<()> {
     let placed = async { placed(client, &Watched::of(client, &target.agent_namespace).await?, name).await };
     let cost = match placed.await {
         // Who does not want to be asked need not be able to look.
@@ -299,88 +367,8 @@ async fn placed(client: &Client, watched: &Watched, name: &str) -> Result<(Vec<B
     Ok((bursts, hosted))
 }
 
-async fn run_remove(target: &Target, remove: &PeerRemove) -> Result<()> {
-    let client = kubernetes::client(target).await?;
-    let (name, namespace) = (&remove.name, &target.agent_namespace);
-    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
-    let by = match remove.release_slots {
-        true => Some(super::release::who(&client, remove.by.as_deref()).await?),
-        false => None,
-    };
-    // Whoever removed it before, and frees its slots now, finds none.
-    let gone = by.is_some() && peers.get_opt(name).await.is_ok_and(|found| found.is_none());
-    if !gone {
-        existing(&client, target, name).await?;
-    }
-    let watched = Watched::of(&client, namespace).await?;
-    if !remove.force {
-        let busy = busy(&client, &watched, name).await?;
-        if !busy.is_empty() {
-            return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(format!(
-                "empty it first: `agentctl peer drain {name}`. One that is gone for good is removed by \
-                 `agentctl peer remove {name} --force`: bursts of it here are evicted at once, and ranks of ours there stay \
-                 reserved (`agentctl bursts` says for how long; --release-slots frees them as well)"
-            )));
-        }
-    }
-    if !gone {
-        peers.delete(name, &DeleteParams::default()).await.map_err(|error| {
-            Failure::new(format!("failed to delete ClusterPeer {namespace}/{name}"))
-                .because(error)
-                .hint("may you delete ClusterPeers in that namespace?")
-        })?;
-    }
-    // Only now: until its ClusterPeer was gone, another one could have been taken.
-    let evicted = evict(&client, &watched, name).await?;
-    for burst in &evicted {
-        output::print(&format!("hostedburst.tributary.dev/{burst} evicted\n"))?;
-    }
-    if let Some(by) = by {
-        for burst in super::release::all_of(&client, &watched, name, &by).await? {
-            output::print(&format!("burst.tributary.dev/{burst}: {by} lets {name} go, its slot is free\n"))?;
-        }
-    }
-    output::print(&paste::whole(&removed(&client, namespace, name).await, target))
-}
-
-/// What is left to do, over there.
-async fn removed(client: &Client, namespace: &str, name: &str) -> String {
-    let us = super::peering::look_at_card(client, namespace).await.ok().flatten().map(|card| card.cluster);
-    let there = match us {
-        Some(us) => format!("`agentctl --context {name} peer remove {us}`"),
-        None => format!("what it calls this cluster is shown by `agentctl --context {name} peers`"),
-    };
-    format!("clusterpeer.tributary.dev/{name} removed\nremove ours there as well, or it goes on dialling: {there}\n")
-}
-
-/// Throws out what a peer that was removed still has here; returns what that was. Its brokers drain in the time their pods
-/// get, and Kubernetes collects the rest, whether an agent runs or not.
-async fn evict(client: &Client, watched: &Watched, name: &str) -> Result<Vec<String>> {
-    let failed = |what: String, error: kube::Error| {
-        Failure::new(format!("ClusterPeer {name} is removed, but failed to {what}")).because(error).hint(
-            "may you list and delete HostedBursts? What is left of the peer here ends with its lease, or when its owner \
-             deletes it: `kubectl get hostedbursts --all-namespaces`",
-        )
-    };
-    let hosted = watched.all::<HostedBurst>(client).await;
-    let hosted = hosted.map_err(|error| failed("find out what of it is here".to_owned(), error))?;
-    let mut evicted = Vec::new();
-    for burst in hosted.into_iter().filter(|burst| burst.spec.peer == name) {
-        let (namespace, slot) = (burst.namespace().unwrap_or_default(), burst.name_any());
-        let params =
-            DeleteParams::background().preconditions(Preconditions { uid: burst.uid(), resource_version: None });
-        match Api::<HostedBurst>::namespaced(client.clone(), &namespace).delete(&slot, &params).await {
-            Ok(_) => evicted.push(format!("{namespace}/{slot}")),
-            // It has gone by itself, or another one has its name.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(failed(format!("delete HostedBurst {namespace}/{slot}"), error)),
-        }
-    }
-    Ok(evicted)
-}
-
 /// What holds a peer: bursts of ours there, bursts of it here.
-fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
+pub(super) fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
     let placed =
         bursts.iter().filter(|burst| {
             burst.status.as_ref().is_some_and(|status| {
@@ -474,13 +462,100 @@ mod tests {
         assert_eq!(stated("agentctl peer add west --peer-endpoint a:1"), json!({"endpoints": ["a:1"]}));
     }
 
+    /// The danger: clusters are linked again, and a peer is reached no more, or changes what its owner here holds by himself.
+    #[test]
+    fn what_a_cluster_says_of_itself_takes_nothing_from_its_peer() {
+        let of = |endpoints: &[&str], trust_updates| {
+            let endpoints = endpoints.iter().map(|one| (*one).to_owned()).collect();
+            ClusterPeer::new("west", ClusterPeerSpec { endpoints, trust_updates, ..ClusterPeerSpec::default() })
+        };
+        let known = of(&["srv:west.example.org", "a:1"], TrustUpdates::Manual);
+        let said = of(&["a:1", "b:2"], TrustUpdates::FromPeer);
+        for word in [Word::Cluster, Word::ApiServer] {
+            let changed = stated(&known, (&said, word), &ImportFlags::default());
+            assert_eq!(changed["spec"], json!({"endpoints": ["a:1", "b:2", "srv:west.example.org"]}));
+        }
+    }
+
+    /// The danger: of a cluster that has replaced its authority twice, the owner here knows the next one already, and loses it.
+    #[test]
+    fn who_has_shown_no_key_changes_no_authority() {
+        let spec = ClusterPeerSpec { trust_bundle: Some("one".into()), ..ClusterPeerSpec::default() };
+        let (said, known) = (ClusterPeer::new("west", spec), ClusterPeer::new("west", ClusterPeerSpec::default()));
+        for (word, bundle) in
+            [(Word::Cluster, Value::Null), (Word::ApiServer, json!("one")), (Word::Owner, json!("one"))]
+        {
+            assert_eq!(
+                stated(&known, (&said, word), &ImportFlags::default())["spec"]["trustBundle"],
+                bundle,
+                "{word:?}"
+            );
+        }
+        let wanted = Wanted { peer: &said, word: Word::Cluster, import: &ImportFlags::default(), check: &|_| Ok(()) };
+        assert_eq!(wanted.over(None).unwrap().spec.trust_bundle.as_deref(), Some("one"), "there was none");
+    }
+
+    /// The danger: what `link --dry-run` prints is committed, and takes away what the owner here has written.
+    #[test]
+    fn what_is_shown_is_what_is_written_over_a_peer() {
+        let existing: ClusterPeer = serde_json::from_value(json!({
+            "metadata": {"name": "west", "namespace": "tributary-system", "uid": "4-5", "resourceVersion": "7",
+                "labels": {"tier": "gpu"}, "annotations": {LAST_APPLIED: "{}", "team": "hpc"}},
+            "spec": {"endpoints": ["srv:west.example.org"], "trustBundle": "one", "trustUpdates": "Manual", "clusterUID": "1-2",
+                "import": {"namespaces": ["hpc"], "maxBrokers": 4}, "drain": true},
+            "status": {"connected": true},
+        }))
+        .unwrap();
+        let spec = ClusterPeerSpec {
+            endpoints: vec!["203.0.113.7:30946".into()],
+            trust_bundle: Some("two".into()),
+            trust_updates: TrustUpdates::FromPeer,
+            cluster_uid: Some("1-2".into()),
+            ..ClusterPeerSpec::default()
+        };
+        let (said, import) =
+            (ClusterPeer::new("west", spec), ImportFlags { import: vec!["lab".into()], ..ImportFlags::default() });
+        let wanted = Wanted { peer: &said, word: Word::ApiServer, import: &import, check: &|_| Ok(()) };
+        let whole = json!(wanted.over(Some(&existing)).unwrap());
+        assert_eq!(
+            whole["metadata"],
+            json!({"name": "west", "namespace": "tributary-system", "labels": {"tier": "gpu"}, "annotations": {"team": "hpc"}})
+        );
+        assert_eq!(whole["status"], Value::Null);
+        let spec = &whole["spec"];
+        assert_eq!(spec["endpoints"], json!(["203.0.113.7:30946", "srv:west.example.org"]));
+        assert_eq!([&spec["trustBundle"], &spec["trustUpdates"], &spec["clusterUID"]], ["two", "Manual", "1-2"]);
+        assert_eq!((&spec["import"]["namespaces"], &spec["import"]["maxBrokers"]), (&json!(["hpc", "lab"]), &json!(4)));
+        assert_eq!(spec["drain"], json!(true));
+        let bare = ClusterPeer::new("west", ClusterPeerSpec::default());
+        assert_eq!(json!(wanted.over(Some(&bare)).unwrap())["metadata"], json!({"name": "west"}));
+    }
+
+    /// The danger: while somebody is asked, another one writes a ClusterPeer of another cluster, and this becomes that.
+    #[test]
+    fn what_is_changed_is_what_was_judged() {
+        let [said, meanwhile] = ["1-2", "3-4"].map(|uid| {
+            let spec = ClusterPeerSpec { cluster_uid: Some(uid.into()), ..ClusterPeerSpec::default() };
+            ClusterPeer::new("west", spec)
+        });
+        let import = ImportFlags::default();
+        let check = |existing: Option<&ClusterPeer>| match existing.and_then(ClusterPeer::pinned_uid) {
+            None | Some("1-2") => Ok(()),
+            Some(_) => Err(Failure::new("it is another one")),
+        };
+        let wanted = Wanted { peer: &said, word: Word::Cluster, import: &import, check: &check };
+        assert_eq!(wanted.change(None).unwrap(), None);
+        assert!(wanted.change(Some(&said)).unwrap().is_some());
+        assert!(wanted.change(Some(&meanwhile)).is_err() && wanted.over(Some(&meanwhile)).is_err());
+    }
+
     /// What is merged into a ClusterPeer whose import names these namespaces.
     fn changed(line: &str, known: &[&str]) -> Value {
         let cli = Cli::try_parse_from(line.split(' ')).unwrap();
         let Command::Peer(Peer::Add(add)) = cli.command else { panic!("{line}") };
         let mut existing = importing(known);
         existing.metadata.resource_version = Some("7".into());
-        stated(&existing, &cluster_peer(&cli.target, &add).unwrap(), &add.import)
+        stated(&existing, (&cluster_peer(&cli.target, &add).unwrap(), Word::Owner), &add.import)
     }
 
     fn importing(namespaces: &[&str]) -> ClusterPeer {
@@ -551,6 +626,7 @@ mod tests {
             let metadata = json!({"name": "lake-burst-0", "namespace": "flux"});
             serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
         };
+        type Cost = fn(&str, &[Burst], &[HostedBurst]) -> Option<String>;
         let of = |cost: Cost, bursts: &[Burst]| cost("west", bursts, &[]);
         for cost in [cost_of_drain as Cost, cost_of_suspend] {
             let told = of(cost, &[burst("Ready", Value::Null), burst("Released", Value::Null)]).unwrap();

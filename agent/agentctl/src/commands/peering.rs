@@ -2,6 +2,7 @@
 //! made of it, and the wait for the connection.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
@@ -11,8 +12,7 @@ use kube::api::Api;
 use tributary::api::cluster_card::{self, ClusterCard};
 use tributary::api::labels::condition::CONNECTED;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ExportPolicy, ImportPolicy, TrustUpdates};
-use tributary::federation::enrol::Introduction;
-use tributary::federation::identity::TrustBundle;
+use tributary::federation::enrol::{Introduction, Known};
 
 use crate::error::{Failure, Result};
 use crate::hints::{self, Pair};
@@ -175,7 +175,7 @@ pub(super) fn cluster_peer(
     namespace: &str,
     import: Option<ImportPolicy>,
     hide_status: bool,
-    labels: std::collections::BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
 ) -> ClusterPeer {
     let spec = ClusterPeerSpec {
         endpoints: who.endpoints.clone(),
@@ -195,46 +195,46 @@ pub(super) fn cluster_peer(
 /// How somebody knows the cluster that a ClusterPeer is to stand for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KnownBy<'a> {
-    /// By what it says of itself over the network.
-    ItsWord,
+    /// By what it says of itself over the network. Its token says no UID.
+    ItsWord { uid: Option<&'a str> },
     /// By its API server: this is its UID, and `context` is that of the cluster in which the ClusterPeer is.
     ItsOwner { uid: &'a str, context: &'a str },
 }
 
-/// Whether `existing` stands for a cluster with these authorities; else why a ClusterPeer must not be written over it.
+/// Whether `existing` stands for a cluster with these authorities (SHA-256, hex); else why a ClusterPeer must not be written over
+/// it.
 pub(super) fn check_existing(
     existing: Option<&ClusterPeer>,
-    authorities: &TrustBundle,
+    authorities: &BTreeSet<String>,
     known_by: KnownBy<'_>,
     own: &ClusterCard,
 ) -> Result<()> {
     let Some(peer) = existing else { return Ok(()) };
     let name = peer.metadata.name.as_deref().unwrap_or_default();
-    let (first, context) = match known_by {
+    let trust_bundle = peer.spec.trust_bundle.as_deref();
+    let known = Known { cluster_uid: peer.pinned_uid(), trust_bundle, own_bundle: &own.trust_bundle };
+    let (same, first, context) = match known_by {
         // Its authority was lost, and it has another one: bursts of both sides go on.
-        KnownBy::ItsOwner { uid, .. } if peer.pinned_uid() == Some(uid) => return Ok(()),
+        KnownBy::ItsOwner { uid, .. } if known.cluster_uid == Some(uid) => return Ok(()),
         // Its UID is another one, or nobody knows it: `link` can tell no more.
-        KnownBy::ItsOwner { context, .. } => (String::new(), format!("--context {} ", paste::quoted(context))),
-        KnownBy::ItsWord => {
+        KnownBy::ItsOwner { context, .. } => {
+            let other = known.authorities().is_disjoint(authorities).then_some("with other authorities");
+            (other.map_or(Ok(()), Err), String::new(), format!("--context {} ", paste::quoted(context)))
+        }
+        KnownBy::ItsWord { uid } => {
             let own = &own.cluster;
             let link = format!(
                 "if it is the same cluster, whoever may write in both links them: `agentctl link {name} {own}`; "
             );
-            (link, String::new())
+            (known.is(uid, authorities), link, String::new())
         }
     };
-    let known = peer.spec.trust_bundle.as_deref().filter(|pem| !pem.trim().is_empty()).unwrap_or(&own.trust_bundle);
-    let same = TrustBundle::from_pem(known.as_bytes())
-        .is_ok_and(|known| !known.fingerprints().is_disjoint(authorities.fingerprints()));
-    if same {
-        return Ok(());
-    }
-    Err(Failure::new(format!("cluster {} has a ClusterPeer {name} already, with other authorities", own.cluster)).hint(
-        format!(
+    same.map_err(|other| {
+        Failure::new(format!("cluster {} has a ClusterPeer {name} already, {other}", own.cluster)).hint(format!(
             "{first}if it was made anew, remove the old one first: `agentctl {context}peer remove {name}`; else one of the two \
              needs another cluster.name"
-        ),
-    ))
+        ))
+    })
 }
 
 /// Waits until the ClusterPeer `name` says that it is connected; returns the endpoint in use.
@@ -283,7 +283,7 @@ fn not_connected(name: &str, limit: Duration, peer: Option<&ClusterPeer>) -> Fai
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
     use tributary::api::peer::ClusterPeerStatus;
-    use tributary::federation::identity::Authority;
+    use tributary::federation::identity::{Authority, TrustBundle};
 
     use super::*;
 
@@ -362,30 +362,46 @@ mod tests {
         assert!(told.take().is_empty(), "nothing is said of a short wait");
     }
 
+    /// The danger: who has made a token adds his own authority to those of a cluster that is known here, and is that cluster
+    /// from then on.
     #[test]
-    fn a_peer_of_other_authorities_is_not_written_over() {
+    fn another_cluster_is_not_written_over_a_peer() {
         let now = "2025-06-01T12:00:00Z".parse().unwrap();
         let [one, other] = ["west", "west"].map(|name| Authority::create(name, now).unwrap());
-        let bundle = |authority: &Authority| TrustBundle::from_pem(authority.certificate().as_bytes()).unwrap();
+        let bundle = |pem: &str| TrustBundle::from_pem(pem.as_bytes()).unwrap().fingerprints().clone();
+        let [both, one] = [format!("{}{}", one.certificate(), other.certificate()), one.certificate().to_owned()];
+        let other = other.certificate();
         let own = ClusterCard { cluster: "east".into(), ..ClusterCard::default() };
-        let spec = ClusterPeerSpec { trust_bundle: Some(one.certificate().into()), ..ClusterPeerSpec::default() };
+        let spec = ClusterPeerSpec { trust_bundle: Some(one.clone()), ..ClusterPeerSpec::default() };
         let mut peer = ClusterPeer::new("west", spec);
-        let check = |peer: Option<&ClusterPeer>, authority: &Authority, known_by: KnownBy<'_>| {
-            check_existing(peer, &bundle(authority), known_by, &own).map_err(|failure| failure.to_string())
+        let check = |peer: Option<&ClusterPeer>, authorities: &str, known_by: KnownBy<'_>| {
+            check_existing(peer, &bundle(authorities), known_by, &own).map_err(|failure| failure.to_string())
         };
-        assert_eq!(check(None, &other, KnownBy::ItsWord), Ok(()));
-        assert_eq!(check(Some(&peer), &one, KnownBy::ItsWord), Ok(()));
-        let refused = check(Some(&peer), &other, KnownBy::ItsWord).unwrap_err();
-        assert!(refused.contains("`agentctl peer remove west`"), "{refused}");
+        let word = KnownBy::ItsWord { uid: Some("1-2") };
+        assert_eq!(check(None, other, word), Ok(()));
+        assert_eq!(check(Some(&peer), &one, word), Ok(()));
+        for authorities in [other, both.as_str()] {
+            let refused = check(Some(&peer), authorities, word).unwrap_err();
+            assert!(refused.contains("`agentctl peer remove west`"), "{refused}");
+        }
         let owner = KnownBy::ItsOwner { uid: "1-2", context: "at-east" };
-        let refused = check(Some(&peer), &other, owner).unwrap_err();
+        let refused = check(Some(&peer), other, owner).unwrap_err();
         assert!(refused.contains("`agentctl --context at-east peer remove west`"), "{refused}");
         assert!(!refused.contains("agentctl link"), "that was just done: {refused}");
         // The same cluster, by the UID of the first contact, lost its authority.
         peer.status = Some(ClusterPeerStatus { cluster_uid: Some("1-2".into()), ..ClusterPeerStatus::default() });
-        assert_eq!(check(Some(&peer), &other, owner), Ok(()));
-        assert!(check(Some(&peer), &other, KnownBy::ItsWord).is_err(), "anybody can say that");
+        assert_eq!(check(Some(&peer), other, owner), Ok(()));
+        assert!(check(Some(&peer), other, word).is_err(), "anybody can say that");
         peer.spec.cluster_uid = Some("3-4".into());
-        assert!(check(Some(&peer), &other, owner).is_err(), "the user's word wins");
+        assert!(check(Some(&peer), other, owner).is_err(), "the user's word wins");
+        let refused = check(Some(&peer), &one, word).unwrap_err();
+        assert!(refused.contains("of a cluster with another UID"), "{refused}");
+        assert_eq!(check(Some(&peer), &one, KnownBy::ItsWord { uid: None }), Ok(()), "of the token alone");
+        // Its owner here knew the old authority and the new one, and the cluster has one of them now.
+        let known = ClusterPeerSpec { trust_bundle: Some(both.clone()), ..peer.spec.clone() };
+        let rotated = ClusterPeer { spec: known, ..peer.clone() };
+        assert_eq!(check(Some(&rotated), &one, KnownBy::ItsWord { uid: Some("3-4") }), Ok(()));
+        assert!(check(Some(&rotated), &one, word).is_err(), "it shows another UID");
+        assert_eq!(check(Some(&peer), &one, owner), Ok(()), "one authority may be of several clusters: `link` asks");
     }
 }

@@ -25,15 +25,15 @@ struct Looks {
 }
 
 impl Looks {
-    /// What a look found; `None`: the picture stays meanwhile. Only the first one may fail: a leader that changes ends no watch.
-    /// Of failures in a row the first is told.
+    /// What a look found; `None`: the picture stays meanwhile. Only the first one may fail, since a leader that changes ends no
+    /// watch; and one that is denied, since rights and credentials do not come back. Of failures in a row the first is told.
     fn take<T>(&mut self, found: Result<T>, tell: impl FnOnce(&str)) -> Result<Option<T>> {
         match found {
             Ok(found) => {
                 *self = Self { answered: true, failing: false };
                 Ok(Some(found))
             }
-            Err(failure) if self.answered => {
+            Err(failure) if self.answered && !failure.is_denied() => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tell(&format!("{}; the picture is not of now, until the agent answers", failure.line()));
                 }
@@ -107,5 +107,16 @@ mod tests {
         assert_eq!(take(None).unwrap(), None);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].starts_with("no answer; "), "{told:?}");
+    }
+
+    /// The danger: a credential has run out, and a picture of yesterday stays for ever.
+    #[test]
+    fn who_may_not_look_any_more_is_told_and_the_watch_ends() {
+        for (code, ends) in [(401, true), (403, true), (503, false)] {
+            let mut looks = Looks { answered: true, failing: false };
+            let status = kube::core::Status::failure("no", "Reason").with_code(code);
+            let failure = Failure::new("no answer").because(kube::Error::Api(Box::new(status)));
+            assert_eq!(looks.take(Err::<(), _>(failure), |_| {}).is_err(), ends, "{code}");
+        }
     }
 }

@@ -5,7 +5,9 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 use tributary::api::join_token::JoinTokenRecord;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
-use tributary::federation::enrol::{Introduction, Refusal, Refused, Request, client::other_federation};
+use tributary::federation::enrol::{
+    Introduction, Known, Refusal, Refused, Request, client::other_federation, endpoints,
+};
 use tributary::federation::identity::TrustBundle;
 use tributary::federation::identity::authority::BACKDATED;
 
@@ -89,7 +91,13 @@ pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
         return Err(Refusal::Unacceptable.because("it is the cluster that made the token, under another name"));
     }
     if let Some(peer) = case.existing {
-        check_existing(peer, who, &bundle, own)?;
+        let trust_bundle = peer.spec.trust_bundle.as_deref();
+        let known = Known { cluster_uid: peer.pinned_uid(), trust_bundle, own_bundle: &own.trust_bundle };
+        // A token lets somebody in, it does not let him become another.
+        known.is(Some(who.cluster_uid.as_str()), bundle.fingerprints()).map_err(|other| {
+            let message = format!("cluster `{}` has a ClusterPeer `{}` already, {other}", own.cluster, who.cluster);
+            Refusal::NameTaken.because(message)
+        })?;
     }
     let (digest, name) = (digest(who, &bundle), who.cluster.as_str());
     let again = token.used_by.get(name) == Some(&digest);
@@ -119,31 +127,6 @@ pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
     Ok(Admitted::Joins(Box::new(Joining { used, peer })))
 }
 
-/// Endpoints of a ClusterPeer that a join leaves there, at most.
-const MOST_ENDPOINTS: usize = 16;
-
-/// A cluster that is known keeps its authorities: a token lets somebody in, it does not let him become another.
-fn check_existing(
-    peer: &ClusterPeer,
-    who: &Introduction,
-    bundle: &TrustBundle,
-    own: &Introduction,
-) -> Result<(), Refused> {
-    let name = &who.cluster;
-    let taken = |what: &str| {
-        let message = format!("cluster `{}` has a ClusterPeer `{name}` already, {what}", own.cluster);
-        Err(Refusal::NameTaken.because(message))
-    };
-    if peer.pinned_uid().is_some_and(|uid| uid != who.cluster_uid.as_str()) {
-        return taken("of a cluster with another UID");
-    }
-    let known = peer.spec.trust_bundle.as_deref().filter(|pem| !pem.trim().is_empty()).unwrap_or(&own.trust_bundle);
-    match TrustBundle::from_pem(known.as_bytes()) {
-        Ok(known) if known.fingerprints() == bundle.fingerprints() => Ok(()),
-        _ => taken("with other authorities"),
-    }
-}
-
 fn cluster_peer(
     token: &JoinTokenRecord,
     who: &Introduction,
@@ -151,12 +134,10 @@ fn cluster_peer(
     existing: Option<&ClusterPeer>,
 ) -> ClusterPeer {
     let before = existing.map(|peer| peer.spec.endpoints.as_slice()).unwrap_or_default();
-    let kept = before.iter().filter(|endpoint| !who.endpoints.contains(endpoint));
-    let endpoints = who.endpoints.iter().chain(kept).take(MOST_ENDPOINTS).cloned();
     let spec = ClusterPeerSpec {
-        // Whoever asks has shown no key of that cluster: where it was reached stays a way to it.
-        endpoints: endpoints.collect(),
-        trust_bundle: Some(bundle.to_pem()),
+        endpoints: endpoints(&who.endpoints, before),
+        // It shows none that is not known, and its owner here may have added the next one.
+        trust_bundle: existing.map_or_else(|| Some(bundle.to_pem()), |peer| peer.spec.trust_bundle.clone()),
         trust_updates: existing.map_or(TrustUpdates::FromPeer, |peer| peer.spec.trust_updates),
         cluster_uid: Some(who.cluster_uid.to_string()),
         // What its owner here allowed before stays, unless the token says otherwise; what it may see, in any case.
@@ -171,6 +152,8 @@ fn cluster_peer(
     let mut labels = existing.and_then(|peer| peer.metadata.labels.clone()).unwrap_or_default();
     labels.extend(token.labels.clone());
     peer.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
+    // What is another one meanwhile is judged again.
+    peer.metadata.resource_version = existing.and_then(|peer| peer.metadata.resource_version.clone());
     peer
 }
 
@@ -306,11 +289,16 @@ mod tests {
         let mut world = World::new();
         let mut known = world.joining().peer;
         known.spec.trust_updates = TrustUpdates::Manual;
+        known.metadata.resource_version = Some("7".into());
+        let next = Authority::create("west", noon()).unwrap();
+        let both = Some(format!("{}{}", world.request.who.trust_bundle, next.certificate()));
+        known.spec.trust_bundle.clone_from(&both);
         world.existing = Some(known);
         world.request.who.endpoints = vec!["192.0.2.66:1".into()];
         let peer = world.joining().peer;
         assert_eq!(peer.spec.endpoints, ["192.0.2.66:1", "203.0.113.7:30946"]);
-        assert_eq!(peer.spec.trust_updates, TrustUpdates::Manual);
+        assert_eq!((peer.spec.trust_updates, peer.spec.trust_bundle), (TrustUpdates::Manual, both));
+        assert_eq!(peer.metadata.resource_version.as_deref(), Some("7"), "it is written over what was judged");
     }
 
     #[test]

@@ -58,7 +58,9 @@ impl Handler {
             };
             let Some(secret) = secret else { continue };
             let Some(secret) = self.put(&name, &joining.used, secret).await? else { continue };
-            self.write(&joining.peer).await?;
+            if !self.write(&joining.peer).await? {
+                continue;
+            }
             // Who asks again before this is noted finds it written once more, as it was asked for.
             if self.put(&name, &joining.written(), secret).await?.is_some() {
                 return Ok((*own).clone());
@@ -82,11 +84,22 @@ impl Handler {
         }
     }
 
-    async fn write(&self, peer: &ClusterPeer) -> Result<(), Refused> {
+    /// Writes a ClusterPeer over the one that was judged, or makes it. `false`: somebody else came first.
+    async fn write(&self, peer: &ClusterPeer) -> Result<bool, Refused> {
         let peers: Api<ClusterPeer> = Api::namespaced(self.clients.writer.clone(), &self.namespace);
         let name = peer.metadata.name.clone().unwrap_or_default();
-        let parameters = PatchParams::apply(manager::ENROLMENT).force();
-        peers.patch(&name, &parameters, &Patch::Apply(peer)).await.map(drop).map_err(unavailable)
+        let written = if peer.metadata.resource_version.is_some() {
+            let parameters = PatchParams::apply(manager::ENROLMENT).force();
+            peers.patch(&name, &parameters, &Patch::Apply(peer)).await
+        } else {
+            let parameters = PostParams { field_manager: Some(manager::ENROLMENT.into()), ..PostParams::default() };
+            peers.create(&parameters, peer).await
+        };
+        match written {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(unavailable(error)),
+        }
     }
 }
 

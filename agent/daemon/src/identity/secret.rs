@@ -184,7 +184,8 @@ impl Secrets {
                     }
                     return Ok(Found { identity, offer: None, again });
                 }
-                self.found(secret.is_some(), now).await?
+                let lost = self.lost(secret.is_some()).await;
+                self.found(lost, now).await?
             }
         };
         self.missing.store(false, Ordering::Relaxed);
@@ -249,8 +250,27 @@ impl Secrets {
         })
     }
 
-    /// Makes our authority. `again`: there was one before, and peers know that one.
-    async fn found(&self, again: bool, now: Timestamp) -> anyhow::Result<Authorities> {
+    async fn peers(&self) -> anyhow::Result<Vec<ClusterPeer>> {
+        let peers: Api<ClusterPeer> = Api::namespaced(self.reader.clone(), &self.namespace);
+        Ok(peers.list(&ListParams::default()).await.context("failed to list ClusterPeers")?.items)
+    }
+
+    /// What to say of an authority that is made now; `None`: nobody has met another one of ours, as at the first start, before which
+    /// ClusterPeers may have been applied. `signed`: there is an identity that another one has signed.
+    async fn lost(&self, signed: bool) -> Option<String> {
+        let (namespace, name) = (&self.namespace, names::authority(&self.name));
+        let was_met = |peer: &ClusterPeer| peer.status.as_ref().is_some_and(|status| status.cluster_uid.is_some());
+        // Who cannot list them goes on all the same: nothing is made better by having no identity.
+        (signed || self.peers().await.unwrap_or_default().iter().any(was_met)).then(|| {
+            format!(
+                "there is no Secret {namespace}/{name}, so the cluster's authority is made anew: put the Secret of before back, \
+                 or link every peer again that knows it"
+            )
+        })
+    }
+
+    /// Makes our authority. `lost`: what to say of the one before.
+    async fn found(&self, lost: Option<String>, now: Timestamp) -> anyhow::Result<Authorities> {
         let name = names::authority(&self.name);
         let authority = Authority::create(&self.trust_domain, now).context("failed to make the cluster's authority")?;
         let authorities = Authorities::new(authority);
@@ -258,14 +278,9 @@ impl Secrets {
         shape::put_authorities(&mut secret, &authorities);
         self.create(&secret).await?;
         let (domain, fingerprint) = (authorities.active.trust_domain(), authorities.active.fingerprint());
-        if again {
-            tracing::warn!(
-                domain,
-                fingerprint,
-                "the Secret of the cluster's authority was deleted and is made anew: every peer has to be joined again"
-            );
-        } else {
-            tracing::info!(domain, fingerprint, "the cluster is its own authority now");
+        match lost {
+            Some(lost) => tracing::warn!(domain, fingerprint, "{lost}"),
+            None => tracing::info!(domain, fingerprint, "the cluster is its own authority now"),
         }
         Ok(authorities)
     }
@@ -275,15 +290,14 @@ impl Secrets {
     async fn instead_of_early(&self, early: Authorities, now: Timestamp) -> anyhow::Result<Authorities> {
         let (namespace, name) = (&self.namespace, names::authority(&self.name));
         let not_before = early.active.not_before();
-        let peers: Api<ClusterPeer> = Api::namespaced(self.reader.clone(), namespace);
-        let peers = peers.list(&ListParams::default().limit(1)).await.context("failed to list ClusterPeers")?;
+        let has_peers = !self.peers().await?.is_empty();
         let ours = self.get(&name).await?.filter(shape::is_ours);
         let clocks = format!(
             "the authority in Secret {namespace}/{name} is valid from {not_before}, and our clock says {now}: check this \
              node's clock"
         );
         let Some(mut secret) = ours else { bail!("{clocks}, or ask who has made the Secret for another authority") };
-        if !peers.items.is_empty() {
+        if has_peers {
             bail!(
                 "{clocks}. If the clock was ahead when the authority was made, wait until {not_before}, or delete the Secrets \
                  {} and {name} and link all peers again",

@@ -92,9 +92,10 @@ impl Side {
                 id.trust_domain()
             ),
             RefusalReason::IncompatibleVersion => format!("{}: {}", nothing_in_common(who), describe(close)),
+            // Whoever has an authority of its own is told so as well where it is no peer any more: TLS comes first.
             _ => format!(
-                "{who} does not trust our certificate: its own ca.crt, or spec.trustBundle of its ClusterPeer `{us}`, \
-                 must hold the authority that signed it ({})",
+                "{who} does not trust our certificate: it has no ClusterPeer `{us}` (was it removed?), or neither its own ca.crt nor \
+                 spec.trustBundle of its ClusterPeer `{us}` holds the authority that signed it ({})",
                 describe(close)
             ),
         };

@@ -294,6 +294,13 @@ async fn a_foreign_authority_is_refused_on_both_sides() {
     assert!(at_east.refusal.message.contains("spec.trustBundle of ClusterPeer `west`"), "{}", at_east.refusal.message);
     assert!(at_west.message.contains("spec.trustBundle of its ClusterPeer `west`"), "{}", at_west.message);
 
+    // The danger: east has removed west, whose authority it does not know otherwise, and people look for one that was replaced.
+    east.knows(&[]);
+    let at_west = refusal_at_dialler(west.dial(spec_with("east", &river), &east).await).await;
+    east.accept_refused().await;
+    assert!(at_west.message.contains("it has no ClusterPeer `west` (was it removed?), or"), "{}", at_west.message);
+    east.knows(&[west.spec()]);
+
     // West does not trust east.
     let at_west = refusal_at_dialler(west.dial(east.spec(), &east).await).await;
     let at_east = east.accept_refused().await;

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io;
 
 use axum::body::Body;
@@ -11,6 +12,8 @@ use bytes::Bytes;
 use futures::stream::pending;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tracing::field::Field;
+use tracing::{Event, Level, Metadata, Subscriber, span};
 use tributary::clock::{Clock, Mono};
 
 use super::*;
@@ -193,4 +196,63 @@ async fn an_authority_that_was_made_while_the_clock_was_ahead_is_made_anew_unles
     let made = server.bundle();
     secrets.look(None).await.unwrap();
     assert_eq!(server.bundle(), made, "once");
+}
+
+/// Keeps what is warned of.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut keep = |_: &Field, value: &dyn Debug| self.0.lock().push(format!("{value:?}"));
+        event.record(&mut keep);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+/// The danger: both Secrets are deleted, every peer is cut off, and the log has what it has after an installation; or an
+/// installation is warned of peers that have never met its agent.
+#[tokio::test]
+async fn an_authority_that_peers_know_is_not_made_anew_in_silence() {
+    let (server, clock, secrets) = secrets();
+    let warnings = Warnings::default();
+    let _kept = tracing::subscriber::set_default(warnings.clone());
+    // With one of them alone, a test on another thread decides whether a line is written anywhere at all.
+    let _second = tracing::Dispatch::new(Warnings::default());
+    let lost = async |gone: &[&str]| {
+        gone.iter().for_each(|name| drop(server.take(name)));
+        secrets.look(None).await.unwrap();
+        let warned = std::mem::take(&mut *warnings.0.lock());
+        warned.into_iter().find(|text| text.contains("no Secret agents/identity-ca"))
+    };
+    let both = ["identity", "identity-ca"];
+    assert_eq!(lost(&both).await, None, "the first start");
+    let peer = |status: Value| {
+        json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "ClusterPeer", "metadata": {"name": "west"}, "spec": {},
+            "status": status})
+    };
+    server.0.lock().peers = vec![peer(Value::Null), peer(json!({"connected": false}))];
+    assert_eq!(lost(&both).await, None, "they were applied before the first start");
+    server.0.lock().peers.push(peer(json!({"clusterUID": "1-2"})));
+    let said = lost(&both).await.expect("it was met");
+    assert!(said.contains("link every peer again"), "{said}");
+    server.0.lock().peers.clear();
+    clock.hours(17);
+    assert!(lost(&both[1..]).await.is_some(), "it has signed");
+    assert_eq!(lost(&[]).await, None);
 }
