@@ -1,8 +1,8 @@
 //! Bursts of which no pod starts. Pure.
 //!
 //! Admission counts room, and others can take it first: pods of this cluster's own, pods of a higher priority, a
-//! ResourceQuota. And a node may not start the pods that it has: there is no image for its processor, or no Secret of that
-//! name. What pods lack is said at once. A burst that has no pod on any node for [`WAIT`], but for such that do not start, is
+//! ResourceQuota. And a node may be unable to start a pod that it has: the image is not pulled, or a Secret that the
+//! environment names is missing. What pods lack is said at once. If no pod of a burst starts on any node for [`WAIT`], it is
 //! given back, so that its root can place it elsewhere; nothing of it runs, so no job ends by that. What waits for Kueue or
 //! for nodes of its own has limits of its own. The time is in memory only: a new leader counts anew.
 

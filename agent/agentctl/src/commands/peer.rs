@@ -89,25 +89,13 @@ impl Wanted<'_> {
     pub(super) fn over(&self, existing: Option<&ClusterPeer>) -> Result<ClusterPeer> {
         let Some((change, existing)) = self.change(existing)?.zip(existing) else { return Ok(self.peer.clone()) };
         let mut whole = json!({"metadata": existing.metadata, "spec": existing.spec});
-        merge(&mut whole, &change);
+        json_patch::merge(&mut whole, &change);
         let peer = serde_json::from_value::<ClusterPeer>(whole).expect("what is stated are fields of it");
         let ObjectMeta { name, namespace, labels, mut annotations, .. } = peer.metadata;
         annotations.get_or_insert_default().remove(LAST_APPLIED);
         let [labels, annotations] = [labels, annotations].map(|pairs| pairs.filter(|pairs| !pairs.is_empty()));
         let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
         Ok(ClusterPeer { metadata, ..peer })
-    }
-}
-
-/// Merges what is changed into the whole (RFC 7396; nothing is taken away).
-fn merge(whole: &mut Value, change: &Value) {
-    match (whole, change) {
-        (Value::Object(whole), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(whole.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (whole, change) => whole.clone_from(change),
     }
 }
 
