@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
 use tributary_contract::{
-    BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, Latest, PeerName, PeerReport, PeerState,
+    BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, PeerName, PeerReport, PeerState,
 };
 
 use super::provider::slot::{Answered, ClaimKey, Wanted};
@@ -44,7 +44,8 @@ struct Inner {
     /// Root side: why what we say now of a burst does not reach a peer.
     undeliverable: Table<String>,
     /// What is known of connections; without round-trip times and the like, which change all the time.
-    reports: Latest<PeerName, PeerReport>,
+    reports: Mutex<BTreeMap<PeerName, PeerReport>>,
+    reports_changed: DirtySet<PeerName>,
     sessions: Mutex<BTreeMap<PeerName, Session>>,
     capacity: Mutex<BTreeMap<PeerName, Capacity>>,
     complete: AtomicBool,
@@ -110,16 +111,14 @@ impl Session {
 impl SyncStore {
     /// Nothing is known at the beginning of a leader's scope.
     pub(crate) fn begin(&self) {
-        let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
+        let Inner { desired, observed, claims, answers, undeliverable, .. } = &*self.inner;
         self.inner.complete.store(false, Ordering::SeqCst);
         desired.clear();
         observed.clear();
         claims.clear();
         answers.clear();
         undeliverable.clear();
-        for peer in reports.keys() {
-            reports.remove(&peer);
-        }
+        self.inner.reports.lock().clear();
         self.inner.withheld.lock().clear();
         self.inner.sessions.lock().clear();
         self.inner.capacity.lock().clear();
@@ -127,7 +126,7 @@ impl SyncStore {
         self.inner.claims_changed.take();
         self.inner.listed.take();
         self.inner.answers_changed.take();
-        reports.dirty().take();
+        self.inner.reports_changed.take();
     }
 
     /// The same tables once more. What changed lately is not in them.
@@ -141,15 +140,12 @@ impl SyncStore {
             claims: claims.copy(),
             answers: answers.copy(),
             undeliverable: undeliverable.copy(),
+            reports: Mutex::new(self.reports()),
             sessions: Mutex::new(self.inner.sessions.lock().clone()),
             capacity: Mutex::new(self.inner.capacity.lock().clone()),
             complete: self.complete().into(),
             ..Inner::default()
         };
-        for (peer, report) in self.reports() {
-            inner.reports.put(peer, report);
-        }
-        inner.reports.dirty().take();
         Self { inner: Arc::new(inner) }
     }
 
@@ -333,22 +329,22 @@ impl SyncStore {
 
     /// What is known of the connection to a peer.
     pub(crate) fn report(&self, peer: &PeerName) -> Option<PeerReport> {
-        self.inner.reports.of(peer)
+        self.inner.reports.lock().get(peer).cloned()
     }
 
     /// What is known of the connections.
     pub(crate) fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
-        self.inner.reports.snapshot()
+        self.inner.reports.lock().clone()
     }
 
     /// Peers whose connection changed.
     pub(crate) fn reports_changed(&self) -> &DirtySet<PeerName> {
-        self.inner.reports.dirty()
+        &self.inner.reports_changed
     }
 
     /// Peers that are configured no more: nothing is said to them, and nothing of theirs is kept.
     pub(crate) fn retain_peers(&self, configured: &BTreeSet<PeerName>) {
-        let Inner { desired, observed, claims, answers, undeliverable, reports, .. } = &*self.inner;
+        let Inner { desired, observed, claims, answers, undeliverable, .. } = &*self.inner;
         for (peer, uid) in desired.retain_peers(configured) {
             self.inner.outgoing_changed.mark((peer, StateKey::Desired(uid)));
         }
@@ -359,9 +355,9 @@ impl SyncStore {
         claims.retain_peers(configured).into_iter().for_each(|key| self.inner.claims_changed.mark(key));
         undeliverable.retain_peers(configured);
         self.inner.sessions.lock().retain(|peer, _| configured.contains(peer));
-        for peer in reports.keys().into_iter().filter(|peer| !configured.contains(peer)) {
-            reports.remove(&peer);
-        }
+        let mut reports = self.inner.reports.lock();
+        let gone = reports.extract_if(.., |peer, _| !configured.contains(peer));
+        gone.for_each(|(peer, _)| self.inner.reports_changed.mark(peer));
     }
 
     /// What another cluster of the peer's name said of our bursts is not this one's word, nor does its count of leaderships.
@@ -567,11 +563,16 @@ impl Incoming for SyncStore {
             session.listed = None;
             session.old_answers = self.inner.answers.of_peer(peer).into_iter().collect();
         }
-        let known = self.inner.reports.of(peer).unwrap_or_default();
+        let mut reports = self.inner.reports.lock();
+        let known = reports.get(peer).cloned().unwrap_or_default();
         // When it was last heard of matters once it is not heard any more.
         let last_seen = if report.state == PeerState::Connected { known.last_seen } else { report.last_seen };
         let since = if report.state == known.state { known.since } else { report.since };
-        self.inner.reports.put(peer.clone(), PeerReport { last_seen, since, rtt_micros: None, ..report });
+        let report = PeerReport { last_seen, since, rtt_micros: None, ..report };
+        if reports.get(peer) != Some(&report) {
+            reports.insert(peer.clone(), report);
+            self.inner.reports_changed.mark(peer.clone());
+        }
     }
 }
 

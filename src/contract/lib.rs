@@ -9,7 +9,7 @@
 pub(crate) mod capacity;
 pub(crate) mod credential;
 pub(crate) mod desired;
-pub(crate) mod latest;
+pub(crate) mod dirty_set;
 pub(crate) mod money;
 pub mod observed;
 pub(crate) mod peer;
@@ -22,7 +22,7 @@ pub mod word;
 pub use capacity::{Capacity, NamespaceRoom, PossibleCapacity};
 pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
 pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
-pub use latest::{DirtySet, Latest};
+pub use dirty_set::DirtySet;
 pub use money::{Money, Price};
 pub use observed::{BurstPhase, ObservedBurst, PhaseTimes, RunReport, UseReport};
 pub use peer::{BurstUid, ClusterUid, Epoch, PeerName, PeerReport, PeerSpec, PeerState, Refusal, Traffic};

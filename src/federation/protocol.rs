@@ -30,7 +30,7 @@ mod tests {
     fn the_page_says_what_the_code_does() {
         let kinds = StreamKind::ALL.iter().map(|kind| (kind.id(), format!("{kind:?}")));
         assert_eq!(table("Streams"), rows(kinds));
-        assert_eq!(table("Close codes"), rows(CloseCode::ALL.iter().map(|code| (code.code(), code.name()))));
+        assert_eq!(table("Close codes"), rows(CloseCode::ALL.iter().map(|code| (code.number(), code.name()))));
         // No field is left out: a new one does not compile here.
         let Timers {
             heartbeat,

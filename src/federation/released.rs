@@ -239,7 +239,7 @@ fn numbers() -> Vec<Sample> {
     });
     let closes = CloseCode::ALL
         .iter()
-        .map(move |code| number(close(code), code.code(), move |code| close(&CloseCode::from_code(code))));
+        .map(move |code| number(close(code), code.number(), move |code| close(&CloseCode::from_number(code))));
     let refusals = Refusal::ALL
         .iter()
         .map(move |one| number(refusal(one), one.number(), move |number| refusal(&Refusal::from_number(number))));

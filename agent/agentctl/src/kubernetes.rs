@@ -1,7 +1,13 @@
-//! Clients from `--kubeconfig` and `--context`.
+//! Clients from `--kubeconfig` and `--context`, and what commands read and write with them.
 
+use std::fmt::Debug;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::PatchParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
+use serde::de::DeserializeOwned;
+use tributary::api::labels::manager;
 use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::client::heed_no_proxy;
 
@@ -31,19 +37,6 @@ pub(crate) async fn config(target: &Target) -> Result<Config> {
     Ok(config)
 }
 
-/// The MiniCluster that a user names.
-pub(crate) async fn mini_cluster(objects: &Api<MiniCluster>, namespace: &str, name: &str) -> Result<MiniCluster> {
-    let found = objects.get_opt(name).await.map_err(|error| {
-        Failure::new(format!("failed to read MiniCluster {namespace}/{name}"))
-            .because(error)
-            .hint("are the CRDs installed (`agentctl check`), and may you read MiniClusters there?")
-    })?;
-    found.ok_or_else(|| {
-        Failure::new(format!("there is no MiniCluster {namespace}/{name}"))
-            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
-    })
-}
-
 /// A client for that configuration.
 pub(crate) async fn client(target: &Target) -> Result<Client> {
     Client::try_from(config(target).await?).map_err(|error| {
@@ -51,4 +44,35 @@ pub(crate) async fn client(target: &Target) -> Result<Client> {
             .because(error)
             .hint("its certificates, or its plugin, may be wrong: `kubectl get namespaces` tries the same kubeconfig")
     })
+}
+
+/// The namespace of `-n`, else that of the context.
+pub(crate) fn namespace(target: &Target, client: &Client) -> String {
+    target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned())
+}
+
+/// An object by its name; `None`: there is none.
+pub(crate) async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let kind = K::kind(&());
+    Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(|error| {
+        Failure::new(format!("failed to read {kind} {namespace}/{name}"))
+            .because(error)
+            .hint(format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"))
+    })
+}
+
+/// The MiniCluster that a user names.
+pub(crate) async fn mini_cluster(client: &Client, namespace: &str, name: &str) -> Result<MiniCluster> {
+    get(client, namespace, name).await?.ok_or_else(|| {
+        Failure::new(format!("there is no MiniCluster {namespace}/{name}"))
+            .hint("-n names another namespace; what there is: `agentctl minicluster list`")
+    })
+}
+
+/// How fields are changed: the API server notes that agentctl did it.
+pub(crate) fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() }
 }

@@ -59,3 +59,5 @@ mod sync;
 mod teardown;
 pub(crate) mod warm;
 mod whole;
+
+pub use teardown::Reason;

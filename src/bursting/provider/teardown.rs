@@ -30,76 +30,52 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Before the reason in the message of a burst that ends.
 const LEAVING: &str = "leaving: ";
 
-/// Why a burst ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reason {
-    /// The root does not want it any more.
-    Released,
-    /// The root was made anew, or its Job was.
-    Replaced,
-    /// The root was out of contact for too long.
-    LeaseExpired,
-    /// It was here for as long as the import policy lets it.
-    TimeLimit,
-    /// Its peer is drained: the ClusterPeer here says so.
-    PeerDrained,
-    /// Its peer may place nothing here any more, and none of its brokers is made.
-    ImportWithdrawn,
-    /// It has ended, and newer results of its peer take its place.
-    TooManyResults,
-    /// A name that it needs is another's here.
-    NameTaken,
-    /// The nodes that it was to bring did not come in time.
-    ScaleUpTimedOut,
-    /// They were asked for, and there are none.
-    ScaleUpFailed,
-    /// Kueue did not start its Job in time.
-    QueueTimedOut,
-    /// None of its pods was on a node for too long.
-    PodsNotScheduled,
-    /// No node started one of its pods for too long.
-    PodsNotStarted,
+macro_rules! reasons {
+    ($($name:ident => $message:literal,)*) => {
+        /// Why a burst ends.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Reason {
+            $(#[doc = $message] $name,)*
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word in `status.drainingReason`.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// The same as half a sentence.
+            pub(super) const fn message(self) -> &'static str {
+                match self {
+                    $(Self::$name => $message,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    Released => "the root released it",
+    Replaced => "the root was made anew",
+    LeaseExpired => "the root was out of contact until the lease ran out",
+    TimeLimit => "it was here for as long as import.maxDuration allows",
+    PeerDrained => "the owner of this cluster drains the peer",
+    ImportWithdrawn => "the peer may place nothing here any more: its ClusterPeer has no import",
+    TooManyResults => "it has ended, and newer results of its peer take its place",
+    NameTaken => "an object of somebody else has a name here that it needs",
+    ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
+    ScaleUpFailed => "no nodes are provisioned for it: it is given back",
+    QueueTimedOut => "Kueue did not start its Job in time (import.queueWait): it is given back",
+    PodsNotScheduled => "none of its pods was on a node for too long: it is given back",
+    PodsNotStarted => "no node started one of its pods for too long: it is given back",
 }
 
 impl Reason {
-    /// The word in `status.drainingReason`.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Released => "Released",
-            Self::Replaced => "Replaced",
-            Self::LeaseExpired => "LeaseExpired",
-            Self::TimeLimit => "TimeLimit",
-            Self::PeerDrained => "PeerDrained",
-            Self::ImportWithdrawn => "ImportWithdrawn",
-            Self::TooManyResults => "TooManyResults",
-            Self::NameTaken => "NameTaken",
-            Self::ScaleUpTimedOut => "ScaleUpTimedOut",
-            Self::ScaleUpFailed => "ScaleUpFailed",
-            Self::QueueTimedOut => "QueueTimedOut",
-            Self::PodsNotScheduled => "PodsNotScheduled",
-            Self::PodsNotStarted => "PodsNotStarted",
-        }
-    }
-
-    /// The same as half a sentence.
-    pub(super) const fn message(self) -> &'static str {
-        match self {
-            Self::Released => "the root released it",
-            Self::Replaced => "the root was made anew",
-            Self::LeaseExpired => "the root was out of contact until the lease ran out",
-            Self::TimeLimit => "it was here for as long as import.maxDuration allows",
-            Self::PeerDrained => "the owner of this cluster drains the peer",
-            Self::ImportWithdrawn => "the peer may place nothing here any more: its ClusterPeer has no import",
-            Self::TooManyResults => "it has ended, and newer results of its peer take its place",
-            Self::NameTaken => "an object of somebody else has a name here that it needs",
-            Self::ScaleUpTimedOut => "not all of its pods got nodes in time (import.scaleUp.wait): it is given back",
-            Self::ScaleUpFailed => "no nodes are provisioned for it: it is given back",
-            Self::QueueTimedOut => "Kueue did not start its Job in time (import.queueWait): it is given back",
-            Self::PodsNotScheduled => "none of its pods was on a node for too long: it is given back",
-            Self::PodsNotStarted => "no node started one of its pods for too long: it is given back",
-        }
-    }
-
     /// Whether it is given back: it is refused from then on, and placed elsewhere.
     pub(super) const fn gives_back(self) -> bool {
         matches!(
@@ -117,22 +93,9 @@ impl Reason {
         matches!(self, Self::Released | Self::Replaced | Self::LeaseExpired)
     }
 
+    /// An unknown word counts as a release.
     fn parse(word: &str) -> Self {
-        match word {
-            "Replaced" => Self::Replaced,
-            "LeaseExpired" => Self::LeaseExpired,
-            "TimeLimit" => Self::TimeLimit,
-            "PeerDrained" => Self::PeerDrained,
-            "ImportWithdrawn" => Self::ImportWithdrawn,
-            "TooManyResults" => Self::TooManyResults,
-            "NameTaken" => Self::NameTaken,
-            "ScaleUpTimedOut" => Self::ScaleUpTimedOut,
-            "ScaleUpFailed" => Self::ScaleUpFailed,
-            "QueueTimedOut" => Self::QueueTimedOut,
-            "PodsNotScheduled" => Self::PodsNotScheduled,
-            "PodsNotStarted" => Self::PodsNotStarted,
-            _ => Self::Released,
-        }
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == word).unwrap_or(Self::Released)
     }
 }
 

@@ -13,6 +13,7 @@ use super::proto;
 use super::token;
 use crate::identity::TrustBundle;
 use crate::identity::spiffe::{SpiffeError, check_cluster, check_trust_domain};
+use crate::wire::registry::numbered;
 use crate::wire::{frame, limits};
 
 /// Bytes that are shown of a word of a stranger.
@@ -51,56 +52,26 @@ pub struct Request {
     pub clock: Timestamp,
 }
 
-macro_rules! refusals {
-    ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
-        /// Why a cluster may not join.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum Refusal {
-            $($(#[$doc])* $name,)*
-            /// A reason of a newer version.
-            Unknown(u32),
-        }
-
-        impl Refusal {
-            /// All reasons in use.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// The number on the wire.
-            pub const fn number(self) -> u32 {
-                match self {
-                    $(Self::$name => $number,)*
-                    Self::Unknown(number) => number,
-                }
-            }
-
-            /// The reason of a number.
-            pub(crate) const fn from_number(number: u32) -> Self {
-                match number {
-                    $($number => Self::$name,)*
-                    _ => Self::Unknown(number),
-                }
-            }
-        }
-    };
-}
-
-refusals! {
-    /// There is no such token, or its secret is another.
-    WrongToken = 1,
-    /// The token has ended.
-    Expired = 2,
-    /// All its uses are used up.
-    UsedUp = 3,
-    /// The clocks of both sides differ by more than certificates allow.
-    ClockSkew = 4,
-    /// Both insist on a federation, and not on the same.
-    OtherFederation = 5,
-    /// A cluster of that name is known already, with other authorities.
-    NameTaken = 6,
-    /// What was said of the cluster cannot be used.
-    Unacceptable = 7,
-    /// The agent could not carry it out now; nothing was used up.
-    Unavailable = 8,
+numbered! {
+    /// Why a cluster may not join.
+    Refusal {
+        /// There is no such token, or its secret is another.
+        WrongToken = 1,
+        /// The token has ended.
+        Expired = 2,
+        /// All its uses are used up.
+        UsedUp = 3,
+        /// The clocks of both sides differ by more than certificates allow.
+        ClockSkew = 4,
+        /// Both insist on a federation, and not on the same.
+        OtherFederation = 5,
+        /// A cluster of that name is known already, with other authorities.
+        NameTaken = 6,
+        /// What was said of the cluster cannot be used.
+        Unacceptable = 7,
+        /// The agent could not carry it out now; nothing was used up.
+        Unavailable = 8,
+    }
 }
 
 /// A refusal with its sentence.

@@ -61,36 +61,49 @@ stream_kinds! {
 #[cfg(test)]
 pub(crate) const RETIRED_STREAM_KINDS: &[(u16, &str)] = &[];
 
-macro_rules! close_codes {
-    ($($(#[$doc:meta])* $name:ident = $code:literal => $refusal:expr,)*) => {
-        /// Why a connection was closed: the application error code of QUIC's CONNECTION_CLOSE (RFC 9000, 19.19).
+/// Reasons with numbers on the wire.
+macro_rules! numbered {
+    ($(#[$about:meta])* $type:ident { $($(#[$doc:meta])* $name:ident = $number:literal,)* }) => {
+        $(#[$about])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        pub enum CloseCode {
+        pub enum $type {
             $($(#[$doc])* $name,)*
-            /// A code of a newer version.
+            /// One of a newer version.
             Unknown(u32),
         }
 
-        impl CloseCode {
-            /// All codes in use.
+        impl $type {
+            /// All in use.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// The number on the wire.
-            pub const fn code(self) -> u32 {
+            pub const fn number(self) -> u32 {
                 match self {
-                    $(Self::$name => $code,)*
-                    Self::Unknown(code) => code,
+                    $(Self::$name => $number,)*
+                    Self::Unknown(number) => number,
                 }
             }
 
             /// The meaning of a number.
-            pub(crate) const fn from_code(code: u32) -> Self {
-                match code {
-                    $($code => Self::$name,)*
-                    _ => Self::Unknown(code),
+            pub(crate) const fn from_number(number: u32) -> Self {
+                match number {
+                    $($number => Self::$name,)*
+                    _ => Self::Unknown(number),
                 }
             }
+        }
+    };
+}
+pub(crate) use numbered;
 
+macro_rules! close_codes {
+    ($($(#[$doc:meta])* $name:ident = $code:literal => $refusal:expr,)*) => {
+        numbered! {
+            /// Why a connection was closed: the application error code of QUIC's CONNECTION_CLOSE (RFC 9000, 19.19).
+            CloseCode { $($(#[$doc])* $name = $code,)* }
+        }
+
+        impl CloseCode {
             /// Its name; of all codes of newer versions the same.
             pub const fn name(self) -> &'static str {
                 match self {
@@ -232,7 +245,7 @@ mod tests {
             assert_eq!(StreamKind::from_id(kind.id()), Some(*kind));
             assert!(RETIRED_STREAM_KINDS.iter().all(|(retired, _)| *retired != kind.id()));
         }
-        let codes: Vec<String> = CloseCode::ALL.iter().map(|code| format!("{} {code}", code.code())).collect();
+        let codes: Vec<String> = CloseCode::ALL.iter().map(|code| format!("{} {code}", code.number())).collect();
         assert_eq!(
             codes.join(", "),
             "0 Done, 1 Replaced, 2 Protocol, 3 Silent, 4 CertificateEnding, 5 Reconfigured, 16 UnknownPeer, \
@@ -240,10 +253,10 @@ mod tests {
              22 UntrustedCertificate, 23 WrongTrustDomain, 24 StaleEpoch"
         );
         for code in CloseCode::ALL {
-            assert_eq!(CloseCode::from_code(code.code()), *code);
-            assert!(RETIRED_CLOSE_CODES.iter().all(|(retired, _)| *retired != code.code()));
+            assert_eq!(CloseCode::from_number(code.number()), *code);
+            assert!(RETIRED_CLOSE_CODES.iter().all(|(retired, _)| *retired != code.number()));
         }
-        assert_eq!(CloseCode::from_code(9999).code(), 9999, "a newer code survives");
+        assert_eq!(CloseCode::from_number(9999).number(), 9999, "a newer code survives");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `agentctl burst …`: takes a burst back, offers it again, or frees its slot, by annotations of its Burst.
 
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::hosted_burst::BurstPhase;
-use tributary::api::labels::{self, manager};
+use tributary::api::labels;
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::{Clock, SystemClock};
 
@@ -18,7 +18,7 @@ use crate::{kubernetes, output, paste};
 /// Runs `agentctl burst …`.
 pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let client = kubernetes::client(target).await?;
-    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let namespace = kubernetes::namespace(target, &client);
     let now = SystemClock::start().wall().to_string();
     let (name, cancel, yes) = match &command {
         cli::Burst::Cancel(burst) => (&burst.name, true, burst.yes),
@@ -35,7 +35,7 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     let (object, bursts): (_, Api<Burst>) = (burst.name_any(), Api::namespaced(client.clone(), &namespace));
     if cancel {
         agreed(cost(&burst), yes, target)?;
-        annotate(&bursts, "Burst", &object, json!({labels::CANCEL: now})).await?;
+        annotate(&bursts, &object, json!({labels::CANCEL: now})).await?;
         let told = format!(
             "burst {namespace}/{name} is released; to place it again: `agentctl burst retry {name} --namespace {namespace}`\n"
         );
@@ -44,17 +44,17 @@ pub(crate) async fn run(target: &Target, command: cli::Burst) -> Result<()> {
     if let Some(peer) = placed(&burst) {
         return output::print(&format!("burst {namespace}/{name} is on {peer} already, and nothing is changed\n"));
     }
-    annotate(&bursts, "Burst", &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
+    annotate(&bursts, &object, json!({labels::CANCEL: null, labels::RETRY: now})).await?;
     // A root that says so itself would say what it said before.
     let roots: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
     let root = roots.get_opt(&burst.spec.root).await.ok().flatten();
     if root.is_some_and(|root| root.annotations().contains_key(labels::RETRY)) {
-        annotate(&roots, "MiniCluster", &burst.spec.root, json!({labels::RETRY: now})).await?;
+        annotate(&roots, &burst.spec.root, json!({labels::RETRY: now})).await?;
     }
     let jobs: Api<FluxJob> = Api::namespaced(client, &namespace);
     let job = if burst.spec.whole { jobs.get_opt(&burst.spec.root).await.ok().flatten() } else { None };
     if job.is_some_and(|job| job.annotations().contains_key(labels::RETRY)) {
-        annotate(&jobs, "FluxJob", &burst.spec.root, json!({labels::RETRY: now})).await?;
+        annotate(&jobs, &burst.spec.root, json!({labels::RETRY: now})).await?;
     }
     output::print(&format!("burst {namespace}/{name} is offered again\n"))
 }
@@ -100,7 +100,7 @@ async fn retry_job(client: &Client, namespace: &str, name: &str, now: &str) -> R
     if jobs.get_opt(name).await.ok().flatten().is_none() {
         return Ok(false);
     }
-    annotate(&jobs, "FluxJob", name, json!({labels::RETRY: now})).await?;
+    annotate(&jobs, name, json!({labels::RETRY: now})).await?;
     Ok(true)
 }
 
@@ -135,13 +135,12 @@ fn choose(bursts: Vec<Burst>, name: &str) -> std::result::Result<Burst, String> 
     }
 }
 
-pub(super) async fn annotate<K>(objects: &Api<K>, kind: &str, name: &str, annotations: Value) -> Result<()>
+pub(super) async fn annotate<K>(objects: &Api<K>, name: &str, annotations: Value) -> Result<()>
 where
-    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-    objects.patch_metadata(name, &parameters, &patch).await.map(drop).map_err(|error| {
+    let (kind, patch) = (K::kind(&()), Patch::Merge(json!({"metadata": {"annotations": annotations}})));
+    objects.patch_metadata(name, &kubernetes::patch_params(), &patch).await.map(drop).map_err(|error| {
         Failure::new(format!("failed to annotate {kind} {name}"))
             .because(error)
             .hint(format!("may you write {kind}s there?"))

@@ -5,13 +5,13 @@ mod answer;
 use std::fmt;
 
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch};
 use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, JobPhase};
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::labels::{self, KUEUE_QUEUE, condition, manager};
+use tributary::api::labels::{self, KUEUE_QUEUE, condition};
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::clock::{Clock, SystemClock};
 use tributary::cluster::caches::{controller_of, controller_uid};
@@ -74,7 +74,7 @@ pub(crate) async fn resume(target: &Target, resume: &Resume) -> Result<()> {
 async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     let asked = Asked::of(verb, text)?;
     let client = kubernetes::client(target).await?;
-    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let namespace = kubernetes::namespace(target, &client);
     let subject = find_subject(&client, &namespace, verb, &asked).await?;
     if let (Some(job), Verb::Suspend | Verb::Resume) = (&subject.job, verb) {
         switchable(verb, job)?;
@@ -134,8 +134,7 @@ where
     K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
 {
     let (kind, plural) = (K::kind(&()), K::plural(&()));
-    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    objects.patch(name, &parameters, &Patch::Merge(patch)).await.map(drop).map_err(|error| {
+    objects.patch(name, &kubernetes::patch_params(), &Patch::Merge(patch)).await.map(drop).map_err(|error| {
         Failure::new(format!("failed to {} {kind} {namespace}/{name}", verb.word()))
             .because(error)
             .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
@@ -255,18 +254,8 @@ fn ends_with(verb: Verb, job: &FluxJob) -> Option<String> {
 }
 
 async fn find_subject(client: &Client, namespace: &str, verb: Verb, asked: &Asked<'_>) -> Result<Subject> {
-    let failed = |kind: &str, error: kube::Error| {
-        Failure::new(format!("failed to read {kind} {namespace}/{}", asked.name))
-            .because(error)
-            .hint(format!("are the definitions installed (`agentctl check`), and may you read {kind}s there?"))
-    };
-    let (mini_clusters, jobs): (Api<MiniCluster>, Api<FluxJob>) =
-        (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
-    let mini_cluster = mini_clusters.get_opt(asked.name).await.map_err(|error| failed("MiniCluster", error))?;
-    let job = match asked.jobs {
-        true => jobs.get_opt(asked.name).await.map_err(|error| failed("FluxJob", error))?,
-        false => None,
-    };
+    let mini_cluster = kubernetes::get(client, namespace, asked.name).await?;
+    let job = if asked.jobs { kubernetes::get(client, namespace, asked.name).await? } else { None };
     match chosen(namespace, verb, asked, job, mini_cluster)? {
         Some(subject) => Ok(subject),
         None => Err(missing(namespace, verb, asked, &elsewhere(client, asked).await)),

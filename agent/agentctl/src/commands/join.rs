@@ -2,8 +2,6 @@
 
 use std::io::Read;
 
-use kube::Client;
-use kube::api::Api;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec};
 use tributary::clock::{SystemClock, SystemRng};
 use tributary::federation::enrol::{self, Introduction, JoinError, JoinToken, TokenError};
@@ -25,7 +23,7 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     let card = peering::card(&client, namespace).await?;
     let own = peering::introduction(&card);
     // All that can fail here fails before the token is used.
-    let existing = existing(&client, namespace, name).await?;
+    let existing = kubernetes::get(&client, namespace, name).await?;
     peering::check_existing(existing.as_ref(), &token.authorities, KnownBy::ItsWord { uid: None }, &card)?;
     peer::check_limits(existing.as_ref(), &join.import, &peer::not_written(namespace, name))?;
     let mut draft = ClusterPeer::new(name, ClusterPeerSpec::default());
@@ -79,15 +77,6 @@ fn parse(text: &str) -> Result<JoinToken> {
             TokenError::Damaged => "copy all of it, or hand it over in a file: `agentctl join - < token.txt`",
         };
         Failure::new("failed to read the token").because(error).hint(hint)
-    })
-}
-
-async fn existing(client: &Client, namespace: &str, name: &str) -> Result<Option<ClusterPeer>> {
-    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), namespace);
-    peers.get_opt(name).await.map_err(|error| {
-        Failure::new(format!("failed to look for ClusterPeer {namespace}/{name}"))
-            .because(error)
-            .hint("are the CRDs installed, and may you read ClusterPeers in that namespace?")
     })
 }
 

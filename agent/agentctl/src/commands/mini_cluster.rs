@@ -144,9 +144,8 @@ pub(crate) async fn run(target: &Target, command: cli::MiniCluster) -> Result<()
             output::print(&document::list(list.output, &document, |document, _| table(&document.items, now))?)
         }
         cli::MiniCluster::Describe(describe) => {
-            let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-            let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
-            let object = kubernetes::mini_cluster(&objects, &namespace, &describe.name).await?;
+            let namespace = kubernetes::namespace(target, &client);
+            let object = kubernetes::mini_cluster(&client, &namespace, &describe.name).await?;
             output::print_marked(&document::text(describe.output, &row(&object), |row, _| description(row, now))?)
         }
     }

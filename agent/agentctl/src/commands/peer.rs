@@ -103,9 +103,8 @@ impl Wanted<'_> {
 pub(super) async fn write(client: &Client, namespace: &str, wanted: Wanted<'_>) -> Result<ClusterPeer> {
     let (peers, name): (Api<ClusterPeer>, _) = (Api::namespaced(client.clone(), namespace), wanted.peer.name_any());
     let failed = |error| refused(namespace, &name, error);
-    let field_manager = Some(manager::AGENTCTL.to_owned());
-    let created = PostParams { field_manager: field_manager.clone(), ..PostParams::default() };
-    let changed = PatchParams { field_manager, ..PatchParams::default() };
+    let changed = kubernetes::patch_params();
+    let created = PostParams { field_manager: changed.field_manager.clone(), ..PostParams::default() };
     let mut again = 0..OVERTAKEN;
     loop {
         let existing = peers.get_opt(&name).await.map_err(failed)?;
@@ -204,12 +203,7 @@ fn refused(namespace: &str, name: &str, error: kube::Error) -> Failure {
 /// The ClusterPeer `name`.
 async fn existing(client: &Client, target: &Target, name: &str) -> Result<ClusterPeer> {
     let namespace = &target.agent_namespace;
-    let found = Api::<ClusterPeer>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(|error| {
-        Failure::new(format!("failed to read ClusterPeer {namespace}/{name}"))
-            .because(error)
-            .hint("are the CRDs installed, and may you read ClusterPeers in that namespace?")
-    })?;
-    found.ok_or_else(|| {
+    kubernetes::get(client, namespace, name).await?.ok_or_else(|| {
         Failure::new(format!("there is no ClusterPeer {namespace}/{name}"))
             .hint("`agentctl peers` shows those there are; --agent-namespace names another namespace")
     })
@@ -219,8 +213,7 @@ async fn existing(client: &Client, target: &Target, name: &str) -> Result<Cluste
 async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: Value) -> Result<()> {
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), &target.agent_namespace);
     let patch = Patch::Merge(json!({"spec": spec}));
-    let parameters = PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() };
-    peers.patch(name, &parameters, &patch).await.map(drop).map_err(|error| {
+    peers.patch(name, &kubernetes::patch_params(), &patch).await.map(drop).map_err(|error| {
         Failure::new(format!("failed to {word} ClusterPeer {}/{name}", target.agent_namespace))
             .because(error)
             .hint("may you write ClusterPeers in that namespace?")

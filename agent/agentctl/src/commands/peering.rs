@@ -16,7 +16,7 @@ use tributary::federation::enrol::{Introduction, Known};
 
 use crate::error::{Failure, Result};
 use crate::hints::{self, Pair};
-use crate::{output, paste};
+use crate::{kubernetes, output, paste};
 
 /// How often the ClusterPeer is looked at.
 const POLL: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// What the cluster of `client` says of itself.
 pub(super) async fn card(client: &Client, namespace: &str) -> Result<ClusterCard> {
     let found = patiently(JUST_STARTED, SILENCE, output::remark, async || {
-        Ok(match look(client, namespace).await? {
+        Ok(match look_at_card(client, namespace).await? {
             Some(card) => Look::There(card),
             None => Look::Missing(format!("waiting for ConfigMap {namespace}/{}", cluster_card::NAME)),
         })
@@ -52,7 +52,7 @@ pub(super) async fn reachable_card(
     let patience = limit.max(JUST_STARTED);
     let silence = if io::stderr().is_terminal() { Duration::ZERO } else { SILENCE };
     let found = patiently(patience, silence, output::remark, async || {
-        let found = look(client, namespace).await?;
+        let found = look_at_card(client, namespace).await?;
         let looked = judge(found, context, namespace, limit);
         if let Look::Unreachable(card, _) = &looked {
             known.set(Some(card.clone()));
@@ -87,25 +87,9 @@ fn judge(found: Option<ClusterCard>, context: &str, namespace: &str, limit: Dura
     }
 }
 
-async fn look(client: &Client, namespace: &str) -> Result<Option<ClusterCard>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
-        Failure::new(nobody(namespace))
-            .because(error)
-            .hint("is the cluster reachable, and may you read ConfigMaps there?")
-    })?;
-    let read = found.as_ref().map(ClusterCard::read).transpose();
-    read.map_err(|error| {
-        Failure::new(nobody(namespace)).because(error).hint("delete the ConfigMap and restart the agent")
-    })
-}
-
-fn nobody(namespace: &str) -> String {
-    format!("failed to learn who this cluster is from ConfigMap {namespace}/{}", cluster_card::NAME)
-}
-
 fn unknown(namespace: &str) -> Failure {
-    Failure::new(nobody(namespace)).because("it does not exist").hint(
+    let what = format!("failed to learn who this cluster is from ConfigMap {namespace}/{}", cluster_card::NAME);
+    Failure::new(what).because("it does not exist").hint(
         "the agent writes it once it leads: is it running, in this namespace (--agent-namespace), and not with \
          federation.identity = \"off\"? Its log says more",
     )
@@ -140,11 +124,10 @@ async fn patiently(
     }
 }
 
-/// The same, without waiting for an agent that was just started; `None`: no agent has said so yet.
+/// What a cluster says of itself, without waiting for an agent that was just started; `None`: no agent has said so yet.
 pub(super) async fn look_at_card(client: &Client, namespace: &str) -> Result<Option<ClusterCard>> {
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = maps.get_opt(cluster_card::NAME).await.map_err(|error| {
-        Failure::new(format!("failed to read ConfigMap {namespace}/{}", cluster_card::NAME)).because(error).hint(
+    let found = kubernetes::get::<ConfigMap>(client, namespace, cluster_card::NAME).await.map_err(|failure| {
+        failure.hint(
             "is the cluster reachable, and may you read ConfigMaps there? --agent-namespace names another namespace",
         )
     })?;

@@ -139,7 +139,7 @@ fn risk(burst: &Burst, word: &SlotRelease) -> String {
 async fn say(client: &Client, burst: &Burst, word: &SlotRelease) -> Result<()> {
     let text = serde_json::to_string(word).expect("a word is plain data with text keys");
     let bursts: Api<Burst> = Api::namespaced(client.clone(), &burst.namespace().unwrap_or_default());
-    annotate(&bursts, "Burst", &burst.name_any(), json!({labels::RELEASE: text})).await
+    annotate(&bursts, &burst.name_any(), json!({labels::RELEASE: text})).await
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tributary::api::labels::kubernetes::{COMPLETION_INDEX, JOB_NAME};
-use tributary::api::minicluster::MiniCluster;
 use tributary::render;
 
 use crate::cli::{Shell, Target};
@@ -23,9 +22,8 @@ use crate::kubernetes;
 /// Runs `agentctl shell`; the exit code is the command's.
 pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     let client = kubernetes::client(target).await?;
-    let namespace = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-    let objects: Api<MiniCluster> = Api::namespaced(client.clone(), &namespace);
-    let object = kubernetes::mini_cluster(&objects, &namespace, &shell.name).await?;
+    let namespace = kubernetes::namespace(target, &client);
+    let object = kubernetes::mini_cluster(&client, &namespace, &shell.name).await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let pod = pod(&pods, &namespace, &shell.name, shell.index).await?;
     let tty = io::stdin().is_terminal() && io::stdout().is_terminal();

@@ -127,7 +127,7 @@ fn alert(code: TransportErrorCode) -> Option<u8> {
 
 /// The code of an application close.
 fn close_code(code: quinn::VarInt) -> CloseCode {
-    CloseCode::from_code(u32::try_from(code.into_inner()).unwrap_or(u32::MAX))
+    CloseCode::from_number(u32::try_from(code.into_inner()).unwrap_or(u32::MAX))
 }
 
 fn describe(close: &ConnectionClose) -> String {

@@ -160,7 +160,7 @@ impl Link for QuicLink {
 
     fn close(&self, code: CloseCode, reason: &str) {
         if self.closed_with.set(code).is_ok() {
-            self.connection.close(code.code().into(), cut_reason(reason).as_bytes());
+            self.connection.close(code.number().into(), cut_reason(reason).as_bytes());
         }
     }
 
@@ -183,7 +183,7 @@ impl Drop for QuicLink {
 /// Tells a known peer, by close code and sentence, why it is not let in.
 pub(super) fn turn_away(connection: &Connection, denied: &Denied) {
     let code = denied.reason.close_code().unwrap_or(CloseCode::Done);
-    connection.close(code.code().into(), cut_reason(&denied.message).as_bytes());
+    connection.close(code.number().into(), cut_reason(&denied.message).as_bytes());
 }
 
 /// An address as people write it: IPv4 on a dual-stack socket without the mapped prefix.

@@ -222,7 +222,7 @@ impl Transport for QuicTransport {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         async {
-            self.endpoint.close(CloseCode::Done.code().into(), b"the agent stops");
+            self.endpoint.close(CloseCode::Done.number().into(), b"the agent stops");
             // Peers that do not acknowledge find out by silence.
             let _ = timeout(LAST_WORDS, self.endpoint.wait_idle()).await;
             socket::release(&self.endpoint);

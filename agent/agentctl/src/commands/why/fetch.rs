@@ -1,14 +1,10 @@
 //! Reads what an answer is found in. What may not be read leaves a note, not an error: users of a namespace seldom see the
 //! agent's.
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{Api, ListParams};
-use kube::{Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Client, ResourceExt};
 use tributary::admin::{self, FederationStatus};
 use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
@@ -24,7 +20,7 @@ use super::{Found, cluster_peer, flux_job, kueue};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
 use crate::error::{Failure, Result};
-use crate::kubernetes;
+use crate::kubernetes::{self, get};
 
 /// Annotation of nodes that only pretend: <https://kwok.sigs.k8s.io/docs/user/kwok-manage-nodes-and-pods/>.
 const KWOK: &str = "kwok.x-k8s.io/node";
@@ -62,7 +58,7 @@ async fn look_at(
     match kind {
         Kind::FluxJob => return look_at_job(target, client, namespace, name).await,
         Kind::ClusterPeer => {
-            let Some(peer) = get(client, namespace, name, "ClusterPeer").await? else { return Ok(None) };
+            let Some(peer) = get(client, namespace, name).await? else { return Ok(None) };
             let mut unseen = Vec::new();
             // Agents have their peers where they have their Lease.
             let agent = connect::leader(client, namespace, SystemClock::start().wall()).await;
@@ -70,13 +66,13 @@ async fn look_at(
             return Ok(Some(Looked::Peer(Box::new(cluster_peer::Found { peer, agent, unseen }))));
         }
         Kind::FluxSetup => {
-            let setup = get(client, namespace, name, "FluxSetup").await?;
+            let setup = get(client, namespace, name).await?;
             return Ok(setup.map(|setup| Looked::Setup(Box::new(setup))));
         }
         Kind::MiniCluster | Kind::HostedBurst => {
-            found.mini_cluster = get(client, namespace, name, "MiniCluster").await?;
+            found.mini_cluster = get(client, namespace, name).await?;
             // A hosted burst has the name of the MiniCluster that is made for it.
-            let hosted = get::<HostedBurst>(client, namespace, name, "HostedBurst").await;
+            let hosted = get::<HostedBurst>(client, namespace, name).await;
             found.hosted = seen(&mut found.unseen, "the HostedBurst", hosted).flatten();
             if let Some(mini_cluster) = &found.mini_cluster {
                 found.hosted = found.hosted.filter(|hosted| {
@@ -88,8 +84,8 @@ async fn look_at(
             }
         }
         Kind::Burst => {
-            let Some(object) = get::<Burst>(client, namespace, name, "Burst").await? else { return Ok(None) };
-            found.mini_cluster = get(client, namespace, &object.spec.root, "MiniCluster").await?;
+            let Some(object) = get::<Burst>(client, namespace, name).await? else { return Ok(None) };
+            found.mini_cluster = get(client, namespace, &object.spec.root).await?;
             found.bursts = vec![object.clone()];
             burst = Some(object);
         }
@@ -109,8 +105,8 @@ async fn look_at(
 
 /// A FluxJob, and what it became.
 async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &str) -> Result<Option<Looked>> {
-    let Some(job) = get::<FluxJob>(client, namespace, name, "FluxJob").await? else { return Ok(None) };
-    let setups = list::<FluxSetup>(client, Some(namespace), &ListParams::default(), "FluxSetups").await;
+    let Some(job) = get::<FluxJob>(client, namespace, name).await? else { return Ok(None) };
+    let setups = list::<FluxSetup>(client, Some(namespace), &ListParams::default()).await;
     // Who may not read them is not told that there are none.
     let queue = setups.map_or(true, |setups| !setups.is_empty());
     let mut found = flux_job::Found { job, queue, events: Vec::new(), unseen: Vec::new() };
@@ -132,7 +128,7 @@ async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &s
     };
     if became.is_none() {
         let about = ListParams::default().fields(&format!("type=Warning,involvedObject.name={name}"));
-        let events = list::<Event>(client, Some(namespace), &about, "Events").await;
+        let events = list::<Event>(client, Some(namespace), &about).await;
         found.events = seen(&mut found.unseen, "the events", events).unwrap_or_default();
     }
     Ok(Some(Looked::FluxJob(Box::new(found), became)))
@@ -150,11 +146,11 @@ async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Fou
     let agents = &target.agent_namespace;
     let everything = ListParams::default();
     let (job, pods, events, bursts, peers, agent, federation) = tokio::join!(
-        get::<Job>(client, namespace, &root, "Job"),
-        list::<Pod>(client, Some(namespace), &pods, "Pods"),
-        list::<Event>(client, Some(namespace), &warnings, "Events"),
-        list::<Burst>(client, Some(namespace), &everything, "Bursts"),
-        list::<ClusterPeer>(client, Some(agents), &everything, "ClusterPeers"),
+        get::<Job>(client, namespace, &root),
+        list::<Pod>(client, Some(namespace), &pods),
+        list::<Event>(client, Some(namespace), &warnings),
+        list::<Burst>(client, Some(namespace), &everything),
+        list::<ClusterPeer>(client, Some(agents), &everything),
         connect::leader(client, agents, SystemClock::start().wall()),
         federation(target, has_bursts),
     );
@@ -202,16 +198,4 @@ async fn simulated(client: &Client, pods: &[Pod]) -> bool {
 /// Keeps what was read, or notes why it was not.
 fn seen<T>(unseen: &mut Vec<String>, what: &str, read: Result<T>) -> Option<T> {
     read.map_err(|failure| unseen.push(format!("{what} could not be read: {}", failure.line()))).ok()
-}
-
-async fn get<K>(client: &Client, namespace: &str, name: &str, kind: &str) -> Result<Option<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name).await.map_err(|error| {
-        Failure::new(format!("failed to read {kind} {namespace}/{name}"))
-            .because(error)
-            .hint(format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"))
-    })
 }

@@ -15,6 +15,7 @@ use tributary::api::peer::ClusterPeer;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
+use crate::kubernetes;
 
 /// What can be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +99,7 @@ fn asked(text: &str) -> Result<(Vec<Kind>, &str)> {
 /// There is none, or there are several: then the commands that name each.
 pub(super) async fn find(target: &Target, client: &Client, text: &str) -> Result<Match> {
     let (kinds, name) = asked(text)?;
-    let home = target.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+    let home = kubernetes::namespace(target, client);
     let mut seen = fetch(target, client, &kinds, Some(&home), name).await;
     if seen.found.is_empty() && target.namespace.is_none() {
         let all = fetch(target, client, &kinds, None, name).await;
@@ -172,21 +173,21 @@ async fn fetch(target: &Target, client: &Client, kinds: &[Kind], namespace: Opti
     for kind in kinds {
         match kind {
             Kind::FluxJob => {
-                let jobs = list::<FluxJob>(client, namespace, &named, "FluxJobs").await;
+                let jobs = list::<FluxJob>(client, namespace, &named).await;
                 seen.take(*kind, jobs, |job, one| Match {
                     became: job.status.as_ref().and_then(|status| status.mini_cluster.clone()),
                     ..one
                 });
             }
             Kind::MiniCluster => {
-                seen.take(*kind, list::<MiniCluster>(client, namespace, &named, "MiniClusters").await, |_, one| one);
+                seen.take(*kind, list::<MiniCluster>(client, namespace, &named).await, |_, one| one);
             }
             Kind::HostedBurst => {
-                seen.take(*kind, list::<HostedBurst>(client, namespace, &named, "HostedBursts").await, |_, one| one);
+                seen.take(*kind, list::<HostedBurst>(client, namespace, &named).await, |_, one| one);
             }
             Kind::Burst => {
                 // Users know the name of the slot, which the object need not have.
-                let bursts = list::<Burst>(client, namespace, &ListParams::default(), "Bursts").await.map(|all| {
+                let bursts = list::<Burst>(client, namespace, &ListParams::default()).await.map(|all| {
                     let is_named = |burst: &Burst| burst.name_any() == name || burst.spec.slot == name;
                     all.into_iter().filter(is_named).collect::<Vec<_>>()
                 });
@@ -194,17 +195,17 @@ async fn fetch(target: &Target, client: &Client, kinds: &[Kind], namespace: Opti
             }
             Kind::ClusterPeer => {
                 let place = Some(target.agent_namespace.as_str());
-                seen.take(*kind, list::<ClusterPeer>(client, place, &named, "ClusterPeers").await, |_, one| one);
+                seen.take(*kind, list::<ClusterPeer>(client, place, &named).await, |_, one| one);
             }
             Kind::FluxSetup => {
-                seen.take(*kind, list::<FluxSetup>(client, namespace, &named, "FluxSetups").await, |_, one| one);
+                seen.take(*kind, list::<FluxSetup>(client, namespace, &named).await, |_, one| one);
             }
         }
     }
     seen
 }
 
-pub(super) async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams, kinds: &str) -> Result<Vec<K>>
+pub(super) async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams) -> Result<Vec<K>>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -213,10 +214,11 @@ where
         None => Api::all(client.clone()),
     };
     let place = namespace.map_or_else(|| "all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
+    let kind = K::kind(&());
     api.list(which).await.map(|list| list.items).map_err(|error| {
-        Failure::new(format!("failed to list {kinds} of {place}"))
+        Failure::new(format!("failed to list {kind}s of {place}"))
             .because(error)
-            .hint(format!("are the CRDs installed (`agentctl check`), and may you list {kinds} there?"))
+            .hint(format!("are the CRDs installed (`agentctl check`), and may you list {kind}s there?"))
     })
 }
 

@@ -178,8 +178,8 @@ fn what_we_end_stays_until_its_root_has_heard_why() {
         hosted.status.as_mut().unwrap().run = Some(run);
         assert!(deletes(&mut world), "{reason}: a result");
     }
-    // Its root has said that it is to end.
-    for reason in ["Released", "Replaced", "LeaseExpired"] {
+    // Its root has said that it is to end; a word that nobody knows counts as that.
+    for reason in ["Released", "Replaced", "LeaseExpired", "OfANewerAgent"] {
         assert!(deletes(&mut ended(reason)), "{reason}");
     }
 }
