@@ -5,7 +5,9 @@
 
 use std::sync::LazyLock;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSON};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSON, JSONSchemaProps,
+};
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +25,9 @@ use super::v1alpha1;
 /// Source: `supportedVersionedFormats`, apiextensions-apiserver/pkg/apiserver/validation/formats.go
 const NUMBER_FORMATS: [&str; 4] = ["int32", "int64", "float", "double"];
 
+/// What `kubectl get` shows of a MiniCluster in v1alpha2 only.
+const NEWER_COLUMNS: [&str; 3] = ["Bursts", "Reason", "Lead"];
+
 /// The definitions of all kinds, in the order of their names.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     let mut definitions =
@@ -39,14 +44,23 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 /// Nothing is said about conversion: that belongs to the agent, which says it once its webhook answers.
 fn minicluster() -> CustomResourceDefinition {
     let mut definition = MiniCluster::crd();
-    definition.spec.versions.extend(v1alpha1::MiniCluster::crd().spec.versions);
-    for version in &mut definition.spec.versions {
-        let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
-        if let Some(spec) = schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec")) {
-            spec.default = Some(JSON(json!({ "containers": [] })));
-        }
+    let newer = &mut definition.spec.versions[0];
+    let mut older = newer.clone();
+    spec_of(newer).default = Some(JSON(json!({ "containers": [] })));
+
+    older.name = "v1alpha1".to_owned();
+    older.storage = false;
+    if let Some(columns) = &mut older.additional_printer_columns {
+        columns.retain(|column| !NEWER_COLUMNS.contains(&column.name.as_str()));
     }
+    *spec_of(&mut older) = v1alpha1::spec();
+    definition.spec.versions.push(older);
     definition
+}
+
+fn spec_of(version: &mut CustomResourceDefinitionVersion) -> &mut JSONSchemaProps {
+    let schema = version.schema.as_mut().and_then(|schema| schema.open_api_v3_schema.as_mut());
+    schema.and_then(|schema| schema.properties.as_mut()?.get_mut("spec")).expect("each version has a spec")
 }
 
 /// The schemas of `spec` of a MiniCluster, as they are in the definition.
@@ -69,6 +83,46 @@ pub static SPECS: LazyLock<Specs> = LazyLock::new(|| {
     };
     Specs { v1alpha1: of("v1alpha1"), v1alpha2: of("v1alpha2") }
 });
+
+/// Paths of the fields of `kind` that an API server with the schema `theirs` (`openAPIV3Schema` of the same version) takes
+/// away from every object: the shallowest ones, as `spec.suspend`. Empty if the kind has no such version.
+pub fn lacking(kind: &str, version: &str, theirs: &Value) -> Vec<String> {
+    let mut lacks = Vec::new();
+    let definitions = crds();
+    let versions = definitions.iter().filter(|one| one.spec.names.kind == kind).flat_map(|one| &one.spec.versions);
+    for ours in versions.filter(|one| one.name == version) {
+        let ours = serde_json::to_value(&ours.schema).expect("a schema is JSON");
+        collect_lacking("", &ours["openAPIV3Schema"], theirs, &mut lacks);
+    }
+    lacks
+}
+
+/// Names paths that are [`lacking`]: the first ones, and how many more there are. `None`: nothing is lacking.
+pub fn named(lacks: &[String]) -> Option<String> {
+    const NAMED: usize = 3;
+    let named = lacks.get(..lacks.len().min(NAMED)).filter(|named| !named.is_empty())?;
+    let more = lacks.len() - named.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    Some(format!("{}{more}", named.join(", ")))
+}
+
+fn collect_lacking(path: &str, ours: &Value, theirs: &Value, lacks: &mut Vec<String>) {
+    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    for part in ["items", "additionalProperties"] {
+        if ours[part].is_object() && theirs[part].is_object() {
+            collect_lacking(path, &ours[part], &theirs[part], lacks);
+        }
+    }
+    for (name, property) in ours["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match theirs["properties"].get(name) {
+            Some(theirs) => collect_lacking(&path, property, theirs, lacks),
+            None => lacks.push(path),
+        }
+    }
+}
 
 fn finish(definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let kind = definition.spec.names.kind.clone();

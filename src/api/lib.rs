@@ -23,4 +23,4 @@ pub mod usage;
 pub mod v1alpha1;
 pub mod workload;
 
-pub use self::crd::{SPECS, crds};
+pub use self::crd::{SPECS, crds, lacking, named};

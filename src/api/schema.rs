@@ -122,6 +122,28 @@ pub fn write_defaults(value: &mut Value, schema: &Value, nothing: fn(&Value) -> 
     }
 }
 
+/// Whether `value` has the types of a structural schema and the fields that it requires. More is not looked at. Fields that
+/// the schema does not have may be there: an API server drops them. `null` fits nowhere: in an object that an API server
+/// has read there is none, since no field is nullable.
+pub fn fits(value: &Value, schema: &Value) -> bool {
+    match schema["type"].as_str() {
+        Some("object") => value.as_object().is_some_and(|fields| {
+            let mut required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            required.all(|name| fields.contains_key(name))
+                && fields.iter().all(|(name, value)| {
+                    let known = schema["properties"].get(name).unwrap_or(&schema["additionalProperties"]);
+                    known.is_null() || fits(value, known)
+                })
+        }),
+        Some("array") => value.as_array().is_some_and(|items| items.iter().all(|item| fits(item, &schema["items"]))),
+        Some("boolean") => value.is_boolean(),
+        Some("string") => value.is_string(),
+        Some("integer") if schema["format"] == "int32" => value.as_i64().is_some_and(|it| i32::try_from(it).is_ok()),
+        Some("integer") => value.is_i64(),
+        _ => schema["x-kubernetes-int-or-string"] == true && (value.is_i64() || value.is_string()),
+    }
+}
+
 /// For `skip_serializing_if`: what nobody wrote is not written either.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -30,9 +30,6 @@ pub(crate) struct DefinitionView {
 /// Why nothing is done: the reason of the event.
 pub(crate) const OUTDATED: &str = "CRDOutdated";
 
-/// Most fields that the event names.
-const NAMED: usize = 3;
-
 impl DefinitionView {
     /// The definition of MiniClusters alone.
     pub(crate) fn selection() -> Selection {
@@ -41,55 +38,22 @@ impl DefinitionView {
 
     /// What to tell, if it lacks something.
     pub(crate) fn outdated(&self) -> Option<String> {
-        let named = self.lacks.get(..self.lacks.len().min(NAMED)).filter(|named| !named.is_empty())?;
-        let more = self.lacks.len() - named.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let named = tributary_api::named(&self.lacks)?;
         Some(format!(
-            "the installed CustomResourceDefinition {} is older than this agent and hides {}{more}; nothing is changed, \
+            "the installed CustomResourceDefinition {} is older than this agent and hides {named}; nothing is changed, \
              released or written until the agent's own definition is applied again",
             MiniCluster::crd_name(),
-            named.join(", "),
         ))
     }
 }
 
 fn lacking<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let spec = Value::deserialize(deserializer)?;
-    // Not kept: definitions hardly ever change, and ours is large.
-    let definitions = tributary_api::crds();
-    let ours = definitions.iter().find(|crd| crd.metadata.name.as_deref() == Some(MiniCluster::crd_name()));
-    let ours = serde_json::to_value(ours.map(|crd| &crd.spec)).expect("a definition is JSON");
-    let mut lacks = Vec::new();
-    if let (Some(ours), Some(theirs)) = (schema(&ours), schema(&spec)) {
-        collect("", ours, theirs, &mut lacks);
-    }
-    Ok(lacks)
-}
-
-/// The schema of our version; `None` if that is not there: then there are no objects to misread either.
-fn schema(spec: &Value) -> Option<&Value> {
     let version = MiniCluster::version(&());
-    let mut versions = spec["versions"].as_array()?.iter();
-    versions.find(|one| one["name"] == version.as_ref())?.pointer("/schema/openAPIV3Schema")
-}
-
-/// The shallowest properties of `ours` that `theirs` prunes.
-fn collect(path: &str, ours: &Value, theirs: &Value, lacks: &mut Vec<String>) {
-    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
-        return;
-    }
-    for part in ["items", "additionalProperties"] {
-        if ours[part].is_object() && theirs[part].is_object() {
-            collect(path, &ours[part], &theirs[part], lacks);
-        }
-    }
-    for (name, property) in ours["properties"].as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match theirs["properties"].get(name) {
-            Some(theirs) => collect(&path, property, theirs, lacks),
-            None => lacks.push(path),
-        }
-    }
+    let theirs = spec["versions"].as_array().into_iter().flatten().find(|one| one["name"] == version.as_ref());
+    // Without our version there are no objects to misread either.
+    let theirs = theirs.and_then(|one| one.pointer("/schema/openAPIV3Schema"));
+    Ok(theirs.map(|theirs| tributary_api::lacking(&MiniCluster::kind(&()), &version, theirs)).unwrap_or_default())
 }
 
 #[cfg(test)]

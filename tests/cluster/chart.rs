@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
-use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::cluster_card::ClusterCard;
@@ -26,7 +26,6 @@ use tributary::api::labels::{self, condition};
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::usage::DayOfUse;
-use tributary::api::v1alpha1;
 use tributary::bursting::provider::materialize::{egress_name, slice_names};
 use tributary_sandbox::{ADMIN, AuditLog, Cluster, Group, Options, Sandbox};
 use tributary_tests::agent::AGENT_USER;
@@ -37,7 +36,7 @@ use tributary_tests::federation::{SYSTEM, tail};
 use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
 
-use crate::conversion::converted;
+use crate::conversion::{converted, older_kind};
 use crate::shared::turn;
 
 /// The command that installs everything into a cluster, its agents as they run here, and what they were told.
@@ -206,11 +205,11 @@ async fn install<'a>(
 
 /// No agent runs yet: an API server would take v1alpha1 for v1alpha2, and drop what it does not know.
 async fn v1alpha1_is_refused_while_nobody_converts(client: &Client) {
-    let spec = v1alpha1::MiniClusterSpec { pod_labels: [("a".into(), "b".into())].into(), ..Default::default() };
-    let older: Api<v1alpha1::MiniCluster> = Api::namespaced(client.clone(), "default");
+    let spec = json!({"containers": [], "podLabels": {"a": "b"}});
+    let object = DynamicObject::new("older", &older_kind()).data(json!({ "spec": spec }));
+    let older: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &older_kind());
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let refusal = eventually("v1alpha1 is refused", async || {
-        let object = v1alpha1::MiniCluster::new("older", spec.clone());
         match older.create(&params, &object).await {
             // Until the kind is served, there is no such page.
             Err(kube::Error::Api(status)) if status.code != 404 => Ok(status.message.clone()),

@@ -2,12 +2,14 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::{Client, CustomResourceExt, Resource, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::labels::condition;
 use tributary::api::minicluster::MiniCluster;
-use tributary::api::v1alpha1;
+use tributary::api::v1alpha1::V1ALPHA1;
 use tributary_tests::corpus::older_documents;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{SYSTEM, apply_crds};
@@ -23,14 +25,17 @@ const EXAMPLES: [&str; 7] =
 /// One of them asks for a volume.
 const WITH_VOLUME: &str = "job-tree";
 
+pub(crate) fn older_kind() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("flux-framework.org", "v1alpha1", "MiniCluster"))
+}
+
 /// MiniClusters of a place in v1alpha1.
 fn older(place: &Place) -> Api<DynamicObject> {
-    let resource = ApiResource::erase::<v1alpha1::MiniCluster>(&());
-    Api::namespaced_with(place.client.clone(), &place.namespace, &resource)
+    Api::namespaced_with(place.client.clone(), &place.namespace, &older_kind())
 }
 
 async fn written(place: &Place, name: &str, spec: &Value) -> DynamicObject {
-    let object = json!({"apiVersion": v1alpha1::V1ALPHA1, "kind": "MiniCluster",
+    let object = json!({"apiVersion": V1ALPHA1, "kind": "MiniCluster",
         "metadata": {"name": name, "namespace": place.namespace}, "spec": spec});
     let object: DynamicObject = serde_json::from_value(object).unwrap();
     older(place).create(&PostParams::default(), &object).await.unwrap_or_else(|error| panic!("{name}: {error}"))

@@ -8,11 +8,11 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind};
 use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::condition;
-use tributary::api::v1alpha1;
+use tributary::api::v1alpha1::V1ALPHA1;
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::SYSTEM;
@@ -191,10 +191,10 @@ async fn seen_by_agentctl(kubeconfig: &Path, root: &Installed<'_>, directory: &P
 
 /// API servers reach the webhook through its Service.
 async fn read_as_v1alpha1(root: &Place, name: &str) {
-    let older = ApiResource::erase::<v1alpha1::MiniCluster>(&());
+    let older = ApiResource::from_gvk(&GroupVersionKind::gvk("flux-framework.org", "v1alpha1", "MiniCluster"));
     let older: Api<DynamicObject> = Api::namespaced_with(root.client.clone(), &root.namespace, &older);
     let read = eventually(format!("{name} is there as v1alpha1"), async || older.get(name).await).await;
-    assert_eq!(read.types.unwrap().api_version, v1alpha1::V1ALPHA1);
+    assert_eq!(read.types.unwrap().api_version, V1ALPHA1);
     assert_eq!(read.data["spec"]["size"], 2);
 }
 

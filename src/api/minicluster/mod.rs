@@ -31,21 +31,18 @@ use serde::{Deserialize, Serialize};
 pub use self::bursting::{
     BurstCluster, BurstMode, BurstNetwork, BurstNetworkType, Bursting, DEFAULT_BROKER_PORT, LeadBroker, OnDemand,
 };
-pub(crate) use self::certificate::CertificateText;
 pub use self::commands::Commands;
-pub(crate) use self::commands::LifeCycle;
 pub use self::container::Container;
-pub(crate) use self::container::{DEFAULT_IMAGE, SecretKey};
 pub use self::flux::{
     DEFAULT_CONNECT_TIMEOUT, DEFAULT_LOG_LEVEL, DEFAULT_VIEW_IMAGE, FluxContainer, FluxScheduler, FluxSpec,
 };
-pub(crate) use self::logging::Archive;
+use self::logging::Archive;
 pub use self::logging::LoggingSpec;
 pub use self::network::Network;
 pub use self::pod::PodSpec;
 pub(crate) use self::quantity::natural;
 pub use self::quantity::{Amount, ResourceList, ResourceRequirements};
-pub(crate) use self::restful::User;
+use self::restful::User;
 pub use self::restful::{DEFAULT_RESTFUL_USER, FluxRestful};
 pub use self::runner::{Runner, RunnerError};
 pub use self::security::ContainerSecurity;

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::certificate::CertificateText;
 use super::*;
 
 fn spec(value: serde_json::Value) -> MiniClusterSpec {

@@ -1,12 +1,13 @@
 //! Conversion of whole objects, both ways, without a loss.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::MiniClusterSpec as Older;
 use super::kept::Kept;
 use super::rules;
-use crate::minicluster::MiniClusterSpec as Newer;
+use crate::SPECS;
+use crate::minicluster::MiniClusterSpec;
+use crate::schema::fits;
 
 /// `apiVersion` of the version before.
 pub const V1ALPHA1: &str = "flux-framework.org/v1alpha1";
@@ -89,14 +90,14 @@ pub fn convert_where(object: &Value, to: &str, is_readable: impl Fn(&str) -> boo
             back: rules::back,
             taken: KEPT_V1ALPHA2,
             left: KEPT_V1ALPHA1,
-            fits: fits::<Newer>,
+            fits: |spec| MiniClusterSpec::deserialize(spec).is_ok(),
         },
         (V1ALPHA2, V1ALPHA1) => Way {
             there: rules::back,
             back: rules::forward,
             taken: KEPT_V1ALPHA1,
             left: KEPT_V1ALPHA2,
-            fits: fits::<Older>,
+            fits: |spec| fits(spec, &SPECS.v1alpha1),
         },
         (V1ALPHA1 | V1ALPHA2, to) if from == to => return Ok(object.clone()),
         (V1ALPHA1 | V1ALPHA2, _) => return Err(ConvertError::Version { version: to.to_owned() }),
@@ -168,10 +169,6 @@ struct Way {
     left: &'static str,
     /// Whether a spec can be read in the target's version.
     fits: fn(&Value) -> bool,
-}
-
-fn fits<Spec: DeserializeOwned>(spec: &Value) -> bool {
-    Spec::deserialize(spec).is_ok()
 }
 
 impl Way {

@@ -6,6 +6,7 @@ use super::convert::ConvertError;
 use super::{V1ALPHA1, V1ALPHA2, convert};
 use crate::SPECS;
 use crate::minicluster::MiniCluster;
+use crate::schema::fits;
 
 fn object(version: &str, spec: Value) -> Value {
     json!({"apiVersion": version, "kind": "MiniCluster",
@@ -260,6 +261,54 @@ fn what_was_made_up_neither_breaks_the_conversion_nor_is_stored() {
         assert_eq!(stored["spec"]["size"], 2);
         assert!(serde_json::from_value::<MiniCluster>(stored).is_ok());
     }
+
+    let plain = object(V1ALPHA2, json!({"size": 2, "containers": [{}]}));
+    for made_up in [
+        json!([{"at": ["size"], "value": "boom", "unless": 2}]),
+        json!([{"at": ["flux", "installRoot"], "value": {"a": 1}}]),
+    ] {
+        let mut stored = plain.clone();
+        stored["metadata"]["annotations"]["tributary.dev/kept-v1alpha1"] = json!(made_up.to_string());
+        let shown = |object| convert(object, V1ALPHA1).unwrap()["spec"].clone();
+        assert_eq!(shown(&stored), shown(&plain), "{made_up}");
+    }
+}
+
+#[test]
+fn a_spec_fits_that_has_the_types_of_the_schema() {
+    for (fitting, others) in [
+        (json!({}), json!([null, [], "text", 1])),
+        (json!({"added": {"by": null}}), json!([])),
+        (json!({"size": i32::MIN}), json!([{"size": null}, {"size": "2"}, {"size": 1.5}, {"size": 1_u32 << 31}])),
+        (json!({"deadlineSeconds": i64::MAX}), json!([{"deadlineSeconds": u64::MAX}, {"deadlineSeconds": true}])),
+        (json!({"interactive": true}), json!([{"interactive": null}, {"interactive": "true"}, {"interactive": 1}])),
+        (json!({"cleanup": false}), json!([{"cleanup": null}, {"cleanup": 0}])),
+        (json!({"flux": {"wrap": ""}}), json!([{"flux": null}, {"flux": ["a"]}, {"flux": {"wrap": 1}}])),
+        (json!({"podLabels": {"a": "b"}}), json!([{"podLabels": {"a": null}}, {"podLabels": {"a": 1}}])),
+        (json!({"users": [{}]}), json!([{"users": {}}, {"users": [null]}, {"users": [{"name": null}]}])),
+        (json!({"containers": [{"ports": [80]}]}), json!([{"containers": [{"ports": ["80"]}]}, {"containers": null}])),
+        (json!({"services": [{"ports": [80]}]}), json!([{"services": [{"ports": ["80"]}]}, {"services": [1]}])),
+        (
+            json!({"containers": [{"secrets": {"A": {"name": "s", "key": "k"}}}]}),
+            json!([{"containers": [{"secrets": {"A": {"name": "s"}}}]}]),
+        ),
+        (
+            json!({"pod": {"resources": {"cpu": 2, "memory": "1Gi"}}}),
+            json!([{"pod": {"resources": {"cpu": 0.5}}}, {"pod": {"resources": {"cpu": null}}}]),
+        ),
+    ] {
+        let whole = |mut spec: Value| {
+            if let Value::Object(fields) = &mut spec {
+                fields.entry("containers").or_insert(json!([]));
+            }
+            spec
+        };
+        assert!(fits(&whole(fitting.clone()), &SPECS.v1alpha1), "{fitting}");
+        for other in others.as_array().unwrap() {
+            assert!(!fits(&whole(other.clone()), &SPECS.v1alpha1), "{other}");
+        }
+    }
+    assert!(!fits(&json!({"size": 1}), &SPECS.v1alpha1), "containers are required");
 }
 
 /// One by one these would take minutes, of whoever shares the webhook.

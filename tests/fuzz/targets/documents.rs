@@ -6,8 +6,10 @@ use std::io::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tributary_api::SPECS;
 use tributary_api::minicluster::{self, MiniCluster};
-use tributary_api::v1alpha1::{self, V1ALPHA2};
+use tributary_api::schema::fits;
+use tributary_api::v1alpha1::V1ALPHA2;
 use tributary_bursting::root::demand::ask::{self, Slot};
 use tributary_bursting::root::demand::look::Look;
 use tributary_config::Config;
@@ -268,10 +270,10 @@ fn good_review() -> Value {
 }
 
 fn is_of_its_types(object: &Value) -> bool {
-    let spec = object["spec"].clone();
+    let spec = &object["spec"];
     match object["apiVersion"].as_str() {
-        Some(V1ALPHA2) => serde_json::from_value::<minicluster::MiniClusterSpec>(spec).is_ok(),
-        _ => serde_json::from_value::<v1alpha1::MiniClusterSpec>(spec).is_ok(),
+        Some(V1ALPHA2) => serde_json::from_value::<minicluster::MiniClusterSpec>(spec.clone()).is_ok(),
+        _ => fits(spec, &SPECS.v1alpha1),
     }
 }
 
