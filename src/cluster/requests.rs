@@ -35,7 +35,7 @@ const REQUEST_SECONDS: Described = Described::histogram(
 );
 
 /// Seconds to an answer: an API server beside us answers in milliseconds, one that is throttled or far away does not.
-const SECONDS: [f64; 7] = [0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0];
+const SECONDS: [f64; 10] = [0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 
 /// Counts of requests. Cloning shares them; the default ones are registered nowhere.
 #[derive(Clone, Debug)]
@@ -139,6 +139,8 @@ mod tests {
         ours.answered(Verb("patch"), Some(StatusCode::CONFLICT), took);
         ours.answered(Verb("patch"), None, took);
         ours.answered(Verb("patch"), None, None);
+        // One that is throttled.
+        ours.answered(Verb("create"), Some(StatusCode::CREATED), Some(Duration::from_secs(20)));
         let text = metrics.text();
         for line in [
             "tributary_kubernetes_requests_total{verb=\"get\",outcome=\"ok\"} 1",
@@ -146,6 +148,8 @@ mod tests {
             "tributary_kubernetes_requests_total{verb=\"patch\",outcome=\"no answer\"} 1",
             "tributary_kubernetes_requests_total{verb=\"patch\",outcome=\"refused here\"} 1",
             "tributary_kubernetes_request_seconds_bucket{le=\"0.02\",verb=\"patch\"} 2",
+            "tributary_kubernetes_request_seconds_bucket{le=\"10.0\",verb=\"create\"} 0",
+            "tributary_kubernetes_request_seconds_bucket{le=\"30.0\",verb=\"create\"} 1",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }

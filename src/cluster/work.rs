@@ -10,7 +10,7 @@ use super::worker::Queue;
 
 /// Seconds that divide a pass that only looked (under 1 ms) from one that wrote a few objects, and from one that waited
 /// for an API server.
-const SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+const SECONDS: [f64; 13] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 /// What was done with the keys of one queue.
 #[derive(Debug)]
@@ -124,11 +124,14 @@ mod tests {
         queue.mark("a");
         queue.figures().failed.inc();
         queue.figures().seconds.observe(0.01);
+        queue.figures().seconds.observe(40.0);
         metrics.collect(Workload(vec![("minicluster", Box::new(queue))]));
         let text = metrics.text();
         for line in [
             "tributary_controller_passes_total{controller=\"minicluster\",outcome=\"failed\"} 1",
             "tributary_controller_pass_seconds_bucket{le=\"0.02\",controller=\"minicluster\"} 1",
+            "tributary_controller_pass_seconds_bucket{le=\"30.0\",controller=\"minicluster\"} 1",
+            "tributary_controller_pass_seconds_bucket{le=\"60.0\",controller=\"minicluster\"} 2",
             "tributary_controller_waiting{controller=\"minicluster\"} 1",
         ] {
             assert!(text.contains(line), "{line} in {text}");

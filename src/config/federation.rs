@@ -36,9 +36,9 @@ pub struct FederationConfig {
     pub identity: IdentityConfig,
     /// Name of the federation: the trust domain of an identity that the agent makes itself. A cluster that names another
     /// one cannot join. Default: the cluster's own name, and clusters of any federation may join.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub trust_domain: Option<String>,
-    /// How long a certificate that the agent makes itself is valid, e.g. `24h`; it is renewed at two thirds of that.
+    /// How long a certificate that the agent makes itself is valid, e.g. `24h` or `30d`; it is renewed at two thirds of that.
     #[serde(with = "text::duration")]
     pub validity: Duration,
     /// How clusters join with a token of `agentctl token create`.
@@ -54,7 +54,7 @@ pub enum IdentityConfig {
     /// A Secret of the shape of type `kubernetes.io/tls` with `ca.crt` besides, in the agent's namespace. If it is not
     /// there, the agent makes it, with an authority of its own in the Secret of that name and `-ca`. One that somebody
     /// else made, such as cert-manager, is only read.
-    Secret(String),
+    Secret(#[serde(deserialize_with = "text::text")] String),
     /// A directory. It is only read.
     Dir(PathBuf),
     /// No federation: the agent reconciles MiniClusters and peers with nobody.
@@ -87,7 +87,7 @@ pub struct TunnelConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
     /// Ports it may take, as `first-last`, for a NetworkPolicy: one per burst. Default: any free port.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub ports: Option<String>,
     /// MiB of memory that all tunnels of the agent may take together, whatever peers and brokers do: at least 32. Default, and
     /// most: half of the container's memory limit; without a limit, the default is an eighth of the machine's memory, at most

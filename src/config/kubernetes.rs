@@ -15,7 +15,7 @@ pub struct KubernetesConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
     /// Context in it. Default: its current one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "text::optional", skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     /// Namespace of the agent: of its Lease, its identity Secret and its ClusterPeers.
     #[serde(deserialize_with = "text::text")]

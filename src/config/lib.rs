@@ -14,6 +14,7 @@ mod liveness;
 mod log;
 mod text;
 mod traces;
+mod variables;
 mod volumes;
 mod webhook;
 
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use figment::Figment;
-use figment::providers::{Env, Format, Serialized, Toml};
+use figment::providers::{Format, Serialized, Toml};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admin::AdminConfig;
@@ -78,6 +79,14 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// Whether the file is there cannot be seen.
+    #[error("failed to read the configuration: {path}: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// A value is missing, of the wrong type, or of an unknown key.
     #[error("failed to read the configuration: {key}{reason}\n  in {origin}")]
     Invalid {
@@ -105,16 +114,15 @@ fn rejected(key: &'static str, reason: impl Into<String>) -> Result<(), Box<Conf
 impl Config {
     /// Reads `file` (if any) and the environment, and checks every section.
     pub fn load(file: Option<&Path>) -> Result<Self, Box<ConfigError>> {
-        if let Some(path) = file
-            && !path.exists()
-        {
-            return Err(Box::new(ConfigError::NotFound { path: path.to_owned() }));
-        }
         let mut figment = Figment::from(Serialized::defaults(Self::default()));
         if let Some(path) = file {
-            figment = figment.merge(Toml::file_exact(path));
+            match path.try_exists() {
+                Ok(true) => figment = figment.merge(Toml::file_exact(path)),
+                Ok(false) => return Err(Box::new(ConfigError::NotFound { path: path.to_owned() })),
+                Err(source) => return Err(Box::new(ConfigError::Unreadable { path: path.to_owned(), source })),
+            }
         }
-        Self::extract(&figment.merge(Env::prefixed(ENV_PREFIX).split("__")))
+        Self::extract(&variables::all().fold(figment, Figment::merge))
     }
 
     /// Reads a configuration from TOML text alone.
@@ -150,10 +158,6 @@ impl From<figment::Error> for ConfigError {
     fn from(error: figment::Error) -> Self {
         let path = error.path.join(".");
         let origin = match &error.metadata {
-            // figment names the provider, not the variable: the path gives it back.
-            Some(metadata) if metadata.name.contains("environment") => {
-                format!("the environment variable {ENV_PREFIX}{}", error.path.join("__").to_uppercase())
-            }
             Some(metadata) => match &metadata.source {
                 Some(source) => source.to_string(),
                 None => metadata.name.to_string(),

@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text;
+
 /// `[log]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
-    /// Filter in tracing's syntax: `info`, `tributary=debug,info`.
+    /// Filter in tracing's syntax: `info`, `tributary=debug,info`. Each target has a level. If an agent starts with a filter that
+    /// it cannot use, it logs by the default one, and says why.
+    #[serde(deserialize_with = "text::text")]
     pub filter: String,
     /// `text` or `json`.
     pub format: LogFormat,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use figment::Jail;
+use figment::value::Value;
 
 use super::*;
 
@@ -59,6 +60,64 @@ fn the_environment_wins_over_the_file_and_may_look_like_numbers() {
 }
 
 #[test]
+fn a_variable_is_the_text_that_it_is() {
+    let cases = [
+        ("CLUSTER__NAME", "007"),
+        ("CLUSTER__NAME", "1e3"),
+        ("CLUSTER__DOMAIN", "1.10"),
+        ("KUBERNETES__NAMESPACE", "+7"),
+        ("KUBERNETES__CONTEXT", "2026"),
+        ("FEDERATION__TRUST_DOMAIN", "1.10"),
+        ("FEDERATION__IDENTITY__SECRET", "2026"),
+        ("LOG__FILTER", "3"),
+        ("TRACES__ENDPOINT", "http://collector:4318"),
+    ];
+    for (name, value) in cases {
+        Jail::expect_with(|jail| {
+            jail.create_file("agent.toml", "[cluster]\nname = \"east\"\n")?;
+            jail.set_env(format!("TRIBUTARY__{name}"), value);
+            let config = Value::serialize(load(jail).unwrap_or_else(|error| panic!("{name}: {error}")))?;
+            let found = config.find(&name.to_lowercase().replace("__", ".")).unwrap();
+            assert_eq!(found.as_str(), Some(value), "{name}");
+            Ok(())
+        });
+    }
+    Jail::expect_with(|jail| {
+        jail.create_file("agent.toml", "[cluster]\nname = \"east\"\n")?;
+        jail.set_env("TRIBUTARY__VOLUMES__CLASSES", "hostpath, csi-gcs");
+        jail.set_env("TRIBUTARY__VOLUMES__PATH_PREFIXES", "/data,/srv");
+        jail.set_env("TRIBUTARY__VOLUMES__DRIVERS", "2026");
+        jail.set_env("TRIBUTARY__BURSTING__LEASE_SECONDS", "0600");
+        jail.set_env("TRIBUTARY__BURSTING__GRACE_SECONDS", "+60");
+        jail.set_env("TRIBUTARY__FEDERATION__TUNNEL__MEMORY_MIB", "64");
+        jail.set_env("TRIBUTARY__WEBHOOK__ISSUE", "false");
+        let config = load(jail).unwrap();
+        assert_eq!(config.volumes.classes, ["hostpath", "csi-gcs"]);
+        assert_eq!(config.volumes.path_prefixes, ["/data", "/srv"]);
+        assert_eq!(config.volumes.drivers, ["2026"]);
+        assert_eq!((config.bursting.lease_seconds, config.bursting.grace_seconds), (600, 60));
+        assert_eq!(config.federation.tunnel.memory_mib, Some(64));
+        assert!(!config.webhook.issue);
+        Ok(())
+    });
+}
+
+/// By that a variable is known to be a number.
+#[test]
+fn keys_of_numbers_end_with_their_unit() {
+    fn look(key: &str, value: &Value) {
+        let is_number = matches!(value, Value::Num(..));
+        assert_eq!(is_number, variables::UNITS.iter().any(|unit| key.ends_with(unit)), "{key}");
+        for (key, value) in value.as_dict().into_iter().flatten() {
+            look(key, value);
+        }
+    }
+    let mut config = Config::default();
+    config.federation.tunnel.memory_mib = Some(64);
+    look("", &Value::serialize(config).unwrap());
+}
+
+#[test]
 fn errors_name_the_key_and_where_it_stands() {
     let cases = [
         ("[cluster]\nname = \"East\"\n", &[][..], "cluster.name: \"East\" is not a DNS label"),
@@ -106,7 +165,16 @@ fn errors_name_the_key_and_where_it_stands() {
             "federation.tunnel.listen: 0.0.0.0 is IPv4, and pods come to fd00::7",
         ),
         ("[cluster\n", &[], "agent.toml"),
-        ("[cluster]\nname=\"a\"\n[traces]\nendpoint=\"collector:4317\"\n", &[], "traces.endpoint: \"collector:4317\""),
+        (
+            "[cluster]\nname=\"a\"\n[traces]\nendpoint=\"collector:4317\"\n",
+            &[],
+            "traces.endpoint: is not http://HOST:PORT",
+        ),
+        (
+            "[cluster]\nname=\"a\"\n[traces]\nendpoint=\"http://collector:4318/a?token=b\"\n",
+            &[],
+            "OTEL_EXPORTER_OTLP_HEADERS",
+        ),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=50\n", &[], "50 is not between 100 and 10000"),
         ("[cluster]\nname=\"a\"\n[liveness]\nheartbeat_millis=1600\n", &[], "4700 is not more than three heartbeats"),
         (
@@ -134,8 +202,26 @@ fn an_identity_is_made_unless_another_one_is_meant_or_none() {
     assert_eq!(read("").federation.identity, IdentityConfig::Secret(IDENTITY_SECRET.into()));
     assert_eq!(read("identity = \"off\"").federation.identity, IdentityConfig::Off);
     assert_eq!(read("validity = \"90s\"").federation.validity, std::time::Duration::from_secs(90));
+    assert_eq!(read("validity = \"30d\"").federation.validity, std::time::Duration::from_secs(30 * 24 * 3600));
     let join = read("advertise = [\"a:1\"]\njoin = { advertise = [\"b:2\"] }").federation.join_endpoints();
     assert_eq!(join, ["b:2"]);
+}
+
+#[test]
+fn a_password_is_not_repeated() {
+    let text = "[cluster]\nname = \"a\"\n[traces]\nendpoint = \"https://user:secret@collector:4318\"\n";
+    let message = Config::from_toml(text).unwrap_err().to_string();
+    assert!(message.contains("OTEL_EXPORTER_OTLP_HEADERS") && !message.contains("secret"), "{message}");
+}
+
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_called_missing() {
+    Jail::expect_with(|jail| {
+        jail.create_file("agent.toml", "")?;
+        let message = Config::load(Some(&jail.directory().join("agent.toml/below"))).unwrap_err().to_string();
+        assert!(message.contains("agent.toml/below: Not a directory"), "{message}");
+        Ok(())
+    });
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 
-/// A string, also where the environment's `42` or `true` was taken for a number or a boolean.
+/// A string, also where the environment's `true` was taken for a boolean, or the file has `42` without quotes.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     struct Text;
     impl Visitor<'_> for Text {
@@ -28,6 +29,13 @@ pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
         }
     }
     deserializer.deserialize_any(Text)
+}
+
+/// A string that may be left out, as [`text`].
+pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    struct Text(#[serde(deserialize_with = "text")] String);
+    Ok(Option::<Text>::deserialize(deserializer)?.map(|Text(text)| text))
 }
 
 /// A map of strings: a table, or `k=v,k=v` (label keys have dots, which the environment cannot nest).
@@ -58,7 +66,7 @@ pub(super) fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTree
     deserializer.deserialize_any(Labels)
 }
 
-/// A duration as people write it: `24h`, `90s`, `1h 30m`, or ISO 8601's `PT24H`.
+/// A duration as people write it: `24h`, `90s`, `1h 30m`, `30d` (days of 24 hours), or ISO 8601's `PT24H`.
 pub(super) mod duration {
     use std::time::Duration;
 
@@ -72,9 +80,10 @@ pub(super) mod duration {
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let wrong = || D::Error::custom(format!("{text:?} is not a duration such as \"24h\" or \"90s\""));
-        let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
-        Duration::try_from(span).map_err(|_| wrong())
+        let wrong = || D::Error::custom(format!("{text:?} is not a duration such as \"30d\", \"24h\" or \"90s\""));
+        let span: jiff::Span = text.parse().map_err(|_| wrong())?;
+        let duration = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+        Duration::try_from(duration).map_err(|_| wrong())
     }
 }
 
@@ -88,6 +97,9 @@ pub(super) fn list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Str
         }
         fn visit_str<E: Error>(self, value: &str) -> Result<Self::Value, E> {
             Ok(value.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect())
+        }
+        fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+            Ok(vec![value.to_string()])
         }
         fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
             let mut items = Vec::new();

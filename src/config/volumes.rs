@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, rejected};
+use super::{ConfigError, rejected, text};
 
 /// `[volumes]`. Without `classes` none are made.
 ///
@@ -12,11 +12,14 @@ use super::{ConfigError, rejected};
 #[serde(deny_unknown_fields, default)]
 pub struct VolumesConfig {
     /// Storage classes that volumes may be of: `hostpath`, directories of nodes, and classes of CSI drivers.
+    #[serde(deserialize_with = "text::list")]
     pub classes: Vec<String>,
     /// Directories of nodes; volumes of class `hostpath` may be these and what is below them.
+    #[serde(deserialize_with = "text::list")]
     pub path_prefixes: Vec<String>,
     /// CSI drivers that volumes of other classes may name. Whoever may create a MiniCluster can mount what they find by a
     /// handle and attributes of the user's choice.
+    #[serde(deserialize_with = "text::list")]
     pub drivers: Vec<String>,
 }
 

@@ -5,5 +5,5 @@
 pub(crate) mod log;
 pub(crate) mod trace;
 
-pub use log::{change_filter, install};
+pub use log::{FilterError, change_filter, install};
 pub use trace::{Span, SpanSink, TraceContext, Traces};

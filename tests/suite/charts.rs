@@ -138,10 +138,12 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, liveness: {heartbeatMillis: 1.5}}",
         "{cluster: {name: east}, crds: {install: false}}",
         "{cluster: {name: east}, log: {format: xml}}",
+        "{cluster: {name: east}, log: {filter: verbose}}",
         "{cluster: {name: east}, traces: {endpoint: 'collector:4317'}}",
         "{cluster: {name: east}, watchNamespaces: [A]}",
         "{cluster: {name: east}, volumes: {classes: [hostpath]}, watchNamespaces: [research]}",
         "{cluster: {name: east}, volumes: {pathPrefixes: [data]}}",
+        "{cluster: {name: east}, volumes: {pathPrefixes: [/data/../etc]}}",
         "{cluster: {name: east}, webhook: {port: 0}}",
         "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
         "{cluster: {name: east}, webhook: {port: 8081}}",
@@ -223,6 +225,78 @@ fn the_agent_takes_the_configuration() {
 
     let alone = Config::from_toml(&config("{cluster: {name: east}, federation: {enabled: false}}")).unwrap();
     assert_eq!(alone.federation.identity, IdentityConfig::Off);
+}
+
+/// What helm takes and the agent refuses is a pod that ends as soon as it starts.
+#[test]
+fn what_helm_takes_the_agent_takes() {
+    let mut cases = vec![
+        ("federation: {enabled: false}, liveness: {heartbeatMillis: 400, suspectMillis: 1500}, bursting: {graceSeconds: 3}".to_owned(), true),
+        ("liveness: {heartbeatMillis: 100, suspectMillis: 301}, bursting: {leaseSeconds: 10, graceSeconds: 1}".to_owned(), true),
+        ("bursting: {leaseSeconds: 3600, drainSeconds: 0, graceSeconds: 3600, usageDays: 400}".to_owned(), true),
+        ("federation: {tunnel: {ports: 65535-65535}}".to_owned(), true),
+    ];
+    let mut of = |key: &str, values: &[(&str, bool)]| {
+        cases.extend(values.iter().map(|(value, taken)| (key.replace('_', &format!("{value:?}")), *taken)));
+    };
+    of(
+        "federation: {identity: {validity: _}}",
+        &[
+            ("15s", true),
+            ("1m", true),
+            ("8784h", true),
+            ("1d", true),
+            ("30d", true),
+            ("366d", true),
+            ("31622401s", false),
+        ],
+    );
+    of(
+        "volumes: {pathPrefixes: [_]}",
+        &[
+            ("/", true),
+            ("/data/", true),
+            ("/..a/.b/...", true),
+            ("/data/../x", false),
+            ("/data/.", false),
+            ("/..", false),
+        ],
+    );
+    of("volumes: {pathPrefixes: [_]}", &[("/a//b", false), ("/a\tb", false), ("/data/ä", true)]);
+    of(
+        "traces: {endpoint: _}",
+        &[("", true), ("http://c:4318", true), ("https://c/otlp/", true), ("https://user:secret@c:4318", false)],
+    );
+    of("traces: {endpoint: _}", &[("http://c:4318/a?token=b", false), ("http://c/a@b", false), ("http:///a", false)]);
+    of(
+        "log: {filter: _}",
+        &[
+            ("WARN", true),
+            ("Info, ", true),
+            ("info, tributary=Debug", true),
+            ("tributary=,3", true),
+            ("tributary[pass]", true),
+            ("tributary[pass{id=1}]=trace,off", true),
+            ("verbose", false),
+            ("6", false),
+            ("info,tributary", false),
+            ("tributary=verbose", false),
+            ("tributary= debug", false),
+            ("*=debug", false),
+            ("=debug", false),
+        ],
+    );
+    for (values, taken) in cases {
+        let rendered =
+            template("tributary", &format!("{{cluster: {{name: east}}, crds: {{enabled: false}}, {values}}}"));
+        assert_eq!(rendered.is_ok(), taken, "{values}: {rendered:?}");
+        let Ok(rendered) = rendered else { continue };
+        let rendered = objects(&rendered);
+        let text = rendered["ConfigMap/tributary"]["data"]["tributary.toml"].as_str().unwrap();
+        let text = text.replace("[federation]\n", "[federation]\npod_ips = [\"10.0.0.7\"]\n");
+        let config = Config::from_toml(&text).unwrap_or_else(|error| panic!("{values}: {error}"));
+        tributary::telemetry::change_filter(&config.log.filter).unwrap_or_else(|error| panic!("{values}: {error}"));
+    }
 }
 
 /// Every key of the agent is a value, comes from Kubernetes, or is not for pods.

@@ -232,10 +232,14 @@ fn alerts_on_time_ask_how_long_something_lasts() {
             format!("max by (cluster, namespace) (tributary_bursts_longest_seconds{{state=\"{state}\"}}) > 1800");
         assert_eq!(asked(name), expected, "{name}");
     }
+    assert!(asked("TributaryFederationIsClosed").contains("(tributary_federation_open) > 0"));
     let renewed = asked("TributaryIdentityIsNotRenewed");
-    let (due, ends) = renewed.split_once(" or ").expect("a clause without the hour");
-    assert!(due.contains("_renews_seconds") && due.contains("> 3600") && !due.contains("_expires_"), "{due}");
-    assert!(ends.contains("_expires_seconds") && !ends.contains("3600"), "{ends}");
+    let clauses: Vec<&str> = renewed.split(" or ").collect();
+    let [late, half, ended] = clauses[..] else { panic!("three clauses: {renewed}") };
+    assert!(late.contains("_renews_seconds") && late.contains("> 3600") && !late.contains("_expires_"), "{late}");
+    assert!(half.contains("_renews_seconds") && half.contains("_expires_seconds") && half.ends_with("> 0"), "{half}");
+    // One that has ended when an agent starts has nothing else.
+    assert!(!ended.contains("_renews_") && ended.contains("_expires_seconds") && ended.ends_with("> 0"), "{ended}");
 }
 
 #[test]
@@ -323,6 +327,8 @@ fn what_is_red_is_what_somebody_has_to_look_at() {
         ("Leaders", 0.0, "red"),
         ("Leaders", 1.0, "green"),
         ("Leaders", 2.0, "red"),
+        ("Federation open", 0.0, "red"),
+        ("Federation open", 1.0, "green"),
         ("Connected peers", 0.0, "red"),
         ("Connected peers", 1.0, "green"),
         ("Peers away", 0.0, "green"),

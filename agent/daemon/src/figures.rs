@@ -21,19 +21,54 @@ use tributary::federation::identity::{Identity, IdentityStore};
 use tributary::metrics::{Described, gauge, gauges};
 use tributary::reconcile::watches::Watches;
 
-/// The identity in use, once there is one.
-#[derive(Default)]
-pub(crate) struct IdentityInUse(Mutex<Option<IdentityStore>>);
+/// The identity in use, once there is one, and whether peers are spoken with.
+#[derive(Debug, Default)]
+pub(crate) struct IdentityInUse(Mutex<InUse>);
+
+#[derive(Debug, Default)]
+enum InUse {
+    /// There is no federation.
+    #[default]
+    Off,
+    /// No peer is spoken with.
+    Closed {
+        /// When the identity ended, if that is why.
+        ended: Option<Timestamp>,
+    },
+    Open(IdentityStore),
+}
 
 impl IdentityInUse {
-    /// From now on it is this one.
+    /// From now on it is this one, and peers are spoken with.
     pub(crate) fn is(&self, store: IdentityStore) {
-        *self.0.lock() = Some(store);
+        *self.0.lock() = InUse::Open(store);
     }
 
-    /// The newest one; `None`: there was none yet.
+    /// No peer is spoken with. `ended`: when the identity ended, if that is why.
+    pub(crate) fn closed(&self, ended: Option<Timestamp>) {
+        *self.0.lock() = InUse::Closed { ended };
+    }
+
+    /// The newest one; `None`: none is in use.
     pub(crate) fn current(&self) -> Option<Arc<Identity>> {
-        self.0.lock().as_ref().map(IdentityStore::current)
+        match &*self.0.lock() {
+            InUse::Open(store) => Some(store.current()),
+            InUse::Off | InUse::Closed { .. } => None,
+        }
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>, now: Timestamp) -> std::fmt::Result {
+        let (current, ended) = match &*self.0.lock() {
+            InUse::Off => return Ok(()),
+            InUse::Closed { ended } => (None, *ended),
+            InUse::Open(store) => (Some(store.current()), None),
+        };
+        let end = current.as_ref().map_or(ended, |current| Some(current.not_after()));
+        // One that has ended is refused by each peer, also while this agent leads on.
+        let open = current.is_some() && end.is_some_and(|end| now < end);
+        gauge(encoder, &OPEN, i64::from(open))?;
+        end.map_or(Ok(()), |end| gauge(encoder, &EXPIRES, end.as_second()))?;
+        current.map_or(Ok(()), |identity| gauge(encoder, &RENEWS, identity.due_at().as_second()))
     }
 }
 
@@ -88,6 +123,12 @@ const USAGE_COST: Described = Described::gauge(
 /// A peer is one that has a ClusterPeer here; all others are `(others)` together.
 const USAGE_LABELS: [(&str, &[&str]); 2] = [("side", &["root", "provider"]), ("peer", &[])];
 
+const OPEN: Described = Described::gauge(
+    "federation_open",
+    &[],
+    "1 if this cluster can speak with peers, 0 if not, since its identity or its UDP port cannot be used; on the agent that leads, \
+     unless federation is off",
+);
 const EXPIRES: Described = Described::gauge(
     "identity_expires_seconds",
     &[],
@@ -96,7 +137,8 @@ const EXPIRES: Described = Described::gauge(
 const RENEWS: Described = Described::gauge(
     "identity_renews_seconds",
     &[],
-    "When the identity in the federation is due for renewal, in seconds since 1970; on the agent that leads",
+    "When the identity in the federation is due for renewal, in seconds since 1970: at two thirds of its life, or, where not the \
+     agent renews it, when a tenth of its life is left; on the agent that leads",
 );
 
 impl Figures {
@@ -106,7 +148,7 @@ impl Figures {
     }
 
     /// What there is.
-    pub const DESCRIBED: [Described; 13] = [
+    pub const DESCRIBED: [Described; 14] = [
         BUILD,
         LEADER,
         MINI_CLUSTERS,
@@ -118,6 +160,7 @@ impl Figures {
         USAGE_CORES,
         USAGE_GPUS,
         USAGE_COST,
+        OPEN,
         EXPIRES,
         RENEWS,
     ];
@@ -167,9 +210,7 @@ impl Collector for Figures {
             counted(BURST_PHASES, BURST_PHASE_WORDS, hosted.objects().iter().map(|burst| phase(burst))),
         )?;
 
-        let Some(identity) = self.identity.current() else { return Ok(()) };
-        gauge(&mut encoder, &EXPIRES, identity.not_after().as_second())?;
-        gauge(&mut encoder, &RENEWS, identity.renew_at().as_second())
+        self.identity.encode(&mut encoder, now)
     }
 }
 
@@ -280,8 +321,61 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
     use tributary::api::burst::BurstSpec;
+    use tributary::federation::identity::{Authority, Material, Origin};
+    use tributary::metrics::Metrics;
 
     use super::*;
+
+    #[derive(Debug)]
+    struct Shown(Arc<IdentityInUse>, Timestamp);
+
+    impl Collector for Shown {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            self.0.encode(&mut encoder, self.1)
+        }
+    }
+
+    /// An alert on what is not shown resolves.
+    #[test]
+    fn a_federation_that_cannot_be_opened_is_shown_with_the_end_of_its_identity() {
+        let identity = Arc::<IdentityInUse>::default();
+        let shows = |second: i64, expected: &[&str]| {
+            let metrics = Metrics::default();
+            metrics.collect(Shown(identity.clone(), Timestamp::from_second(second).unwrap()));
+            let text = metrics.text();
+            let shown: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            assert_eq!(shown, expected);
+        };
+        // Federation is off.
+        shows(2000, &[]);
+        identity.closed(None);
+        shows(2000, &["tributary_federation_open 0"]);
+        identity.closed(Some(Timestamp::from_second(1000).unwrap()));
+        shows(2000, &["tributary_federation_open 0", "tributary_identity_expires_seconds 1000"]);
+
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let hour = std::time::Duration::from_secs(3600);
+        let authority = Authority::create("river", now).unwrap();
+        let issued = authority.issue("east", now, hour).unwrap();
+        let material = Material::gather(|part| {
+            let text = match part {
+                "tls.crt" => issued.certificate(),
+                "tls.key" => issued.expose_key(),
+                _ => authority.certificate(),
+            };
+            Some(text.into())
+        });
+        let origin = Origin::Secret("agents/identity".into());
+        let own = Identity::from_material(&material, &origin, "east", now).unwrap().renewed_here(true);
+        identity.is(IdentityStore::new(own));
+        let times = ["tributary_identity_expires_seconds 1003600", "tributary_identity_renews_seconds 1002400"];
+        shows(1_003_599, &["tributary_federation_open 1", times[0], times[1]]);
+        // Nobody renewed it.
+        shows(1_003_600, &["tributary_federation_open 0", times[0], times[1]]);
+        // In the next term something else has its port. Another identity may be there by then, which nobody has read.
+        identity.closed(None);
+        shows(1_003_600, &["tributary_federation_open 0"]);
+    }
 
     /// A busy federation has a burst that is new all the time: that is none that waits.
     #[test]

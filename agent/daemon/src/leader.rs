@@ -23,6 +23,7 @@ use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::tunnel::Outlets;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
+use tributary::federation::identity::IdentityError;
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::Transport;
@@ -88,7 +89,7 @@ pub(crate) struct Parts {
     pub metrics: Arc<Metrics>,
     /// Who leads.
     pub fence: Fence,
-    /// Where the identity is shown.
+    /// Where the identity is shown, and whether peers are spoken with.
     pub identity: Arc<IdentityInUse>,
     /// Converts MiniClusters.
     pub webhook: Arc<Webhook>,
@@ -210,11 +211,6 @@ impl Leader {
     }
 }
 
-fn unopened(error: &anyhow::Error) {
-    let error = format!("{error:#}");
-    tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started: no peer is reached");
-}
-
 /// The intervals of the sessions with peers.
 fn timers(config: &Config) -> anyhow::Result<Timers> {
     Timers::liveness(config.liveness.heartbeat(), config.liveness.suspect(), config.grace())
@@ -234,9 +230,10 @@ impl Federation {
             tracing::info!("federation.identity is off: this agent peers with nobody");
             return self.bursting.clone().run(None, handover, stop).await;
         }
+        self.parts.identity.closed(None);
         let mut opened = self.open(&stop).await;
         if let Err(error) = &opened {
-            unopened(error);
+            self.unopened(error);
             // Leases count meanwhile, and what this agent knows of its peers is not what it knew before.
             let alone = stop.child_token();
             let opening = async {
@@ -245,7 +242,7 @@ impl Federation {
                         () = tokio::time::sleep(RETRY) => {}
                         () = stop.cancelled() => break,
                     }
-                    opened = self.open(&stop).await.inspect_err(unopened);
+                    opened = self.open(&stop).await.inspect_err(|error| self.unopened(error));
                 }
                 alone.cancel();
             };
@@ -254,6 +251,16 @@ impl Federation {
         if let Ok(Some((source, timers, transport))) = opened {
             self.serve(source, timers, transport, epoch, handover, stop).await;
         }
+    }
+
+    fn unopened(&self, error: &anyhow::Error) {
+        let ended = match error.downcast_ref() {
+            Some(IdentityError::Expired { not_after, .. }) => Some(*not_after),
+            _ => None,
+        };
+        self.parts.identity.closed(ended);
+        let error = format!("{error:#}");
+        tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started: no peer is reached");
     }
 
     /// The identity, and the UDP port. `None`: this term is over.

@@ -99,7 +99,9 @@ pub(crate) fn pod_name() -> Option<String> {
 fn start(cli: &Cli) -> anyhow::Result<()> {
     // Everything is parsed before anything is bound or dialled.
     let config = Config::load(cli.config.as_deref())?;
-    tributary::telemetry::install(&config.log).context("failed to use log.filter")?;
+    if let Err(error) = tributary::telemetry::install(&config.log) {
+        tracing::warn!(%error, filter = config.log.filter, "failed to use log.filter: the default one is in use");
+    }
     if let Err(error) = tributary::tunnel::sockets::raise_limit() {
         tracing::warn!(%error, "failed to raise the limit of open files: each connection through a tunnel needs one");
     }

@@ -128,7 +128,7 @@ fn exporter(endpoint: &str, roots: RootCertStore, config: &Config) -> anyhow::Re
     let mut exporter = SpanExporter::builder()
         .with_http()
         .with_http_client(client)
-        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .with_endpoint(url(endpoint))
         .with_timeout(TIME_LIMIT)
         .build()?;
     let mut resource = vec![
@@ -142,6 +142,12 @@ fn exporter(endpoint: &str, roots: RootCertStore, config: &Config) -> anyhow::Re
     let resource = Resource::builder_empty().with_service_name("tributary-agent").with_attributes(resource).build();
     exporter.set_resource(&resource);
     Ok(exporter)
+}
+
+/// Where a receiver with this base URL takes spans. Some write the whole of it.
+fn url(endpoint: &str) -> String {
+    let endpoint = endpoint.trim_end_matches('/');
+    format!("{}/v1/traces", endpoint.strip_suffix("/v1/traces").unwrap_or(endpoint))
 }
 
 /// The entrance of the queue.
@@ -183,7 +189,8 @@ async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: 
         }
         let spans = batch.len();
         let sent = tokio::time::timeout(TIME_LIMIT, exporter.export(batch.into_iter().map(exported).collect())).await;
-        let outcome = if matches!(sent, Ok(Ok(()))) { SENT } else { FAILED };
+        let failed = !matches!(sent, Ok(Ok(())));
+        let outcome = if failed { FAILED } else { SENT };
         queue.counts.add(outcome, u64::try_from(spans).unwrap_or(u64::MAX));
         let lost = queue.lost.swap(0, Ordering::Relaxed);
         let error = match sent {
@@ -193,7 +200,7 @@ async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: 
             Err(_) => format!("no answer within {} s", TIME_LIMIT.as_secs()),
         };
         tracing::warn!(error, spans, lost, "traces are not complete");
-        if stop.is_cancelled() {
+        if failed && stop.is_cancelled() {
             return;
         }
     }
@@ -278,6 +285,14 @@ mod tests {
         let text = metrics.text();
         assert!(text.contains("tributary_trace_spans_total{outcome=\"failed\"} 1"), "{text}");
         assert!(text.contains("tributary_trace_spans_total{outcome=\"sent\"} 0"), "{text}");
+    }
+
+    #[test]
+    fn the_path_is_there_once() {
+        for endpoint in ["http://c:4318", "http://c:4318/", "http://c:4318/v1/traces", "http://c:4318/v1/traces/"] {
+            assert_eq!(url(endpoint), "http://c:4318/v1/traces", "{endpoint}");
+        }
+        assert_eq!(url("https://c/otlp"), "https://c/otlp/v1/traces");
     }
 
     /// The image is empty, and may have none.

@@ -45,7 +45,8 @@ impl Binaries {
         let recipe = pins::control_plane();
         let directory = cache(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir())?.join(&recipe.name);
         if !missing(&directory).is_empty() {
-            let built = build::build(&recipe, &directory, report).await;
+            let complete = || missing(&directory).is_empty();
+            let built = build::build(complete, &recipe, &directory, report).await;
             built.with_context(|| no_programs(&missing(&directory)))?;
         }
         Ok(Self { directory })
@@ -58,10 +59,14 @@ impl Binaries {
     }
 }
 
-/// What a directory lacks for a sandbox.
+/// What a directory lacks for a sandbox. A file that is empty was being written when the machine stopped.
 fn missing(directory: &Path) -> Vec<&'static str> {
     let programs = Component::ALL.map(Component::program);
-    programs.into_iter().filter(|program| !directory.join(program).is_file()).collect()
+    programs.into_iter().filter(|program| !is_program(&directory.join(program))).collect()
+}
+
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.is_file() && file.len() > 0)
 }
 
 /// Relative values of `XDG_CACHE_HOME` are to be ignored: <https://specifications.freedesktop.org/basedir-spec/>.
@@ -89,10 +94,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(missing(directory.path()).len(), Component::ALL.len());
         for component in Component::ALL {
-            fs::write(directory.path().join(component.program()), "").unwrap();
+            fs::write(directory.path().join(component.program()), "x").unwrap();
         }
         assert!(missing(directory.path()).is_empty());
         fs::remove_file(directory.path().join("kwok")).unwrap();
+        assert_eq!(missing(directory.path()), ["kwok"]);
+        fs::write(directory.path().join("kwok"), "").unwrap();
         assert_eq!(missing(directory.path()), ["kwok"]);
     }
 

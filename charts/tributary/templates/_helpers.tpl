@@ -152,6 +152,17 @@ upgrade by helm itself can look. */}}
 {{- if and .Values.volumes.classes .Values.watchNamespaces -}}
 {{- fail "volumes.classes does not go with watchNamespaces: PersistentVolumes are of the whole cluster" -}}
 {{- end -}}
+{{- range .Values.volumes.pathPrefixes -}}
+{{- if regexMatch "/[.]{1,2}(/|$)|\\p{Cc}" . -}}
+{{- fail (printf "volumes.pathPrefixes: %q has a part '.' or '..', or a control character: write the directory that is meant" .) -}}
+{{- end -}}
+{{- end -}}
+{{- /* What names a span, in brackets, is the agent's to judge. */ -}}
+{{- range splitList "," .Values.log.filter -}}
+{{- if not (or (contains "[" .) (regexMatch "^([-:_\\pL\\pN][^=]*=)?((?i:off|error|warn|info|debug|trace)|[0-5])?$" (trim .))) -}}
+{{- fail (printf "log.filter: %q is no level (off, error, warn, info, debug, trace); a target is written with its level, as tributary=debug" (trim .)) -}}
+{{- end -}}
+{{- end -}}
 {{- include "tributary.checkNamespaces" . -}}
 {{- include "tributary.checkOthers" . -}}
 {{- if .Values.federation.enabled -}}

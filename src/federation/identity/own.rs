@@ -23,6 +23,7 @@ pub struct Identity {
     facts: Facts,
     certified: Arc<CertifiedKey>,
     trust: TrustBundle,
+    renewed_here: bool,
 }
 
 /// Where an identity comes from, for messages.
@@ -252,7 +253,13 @@ impl Identity {
                 }
             })?;
         }
-        Ok(Self { id, facts, certified: Arc::new(certified), trust })
+        Ok(Self { id, facts, certified: Arc::new(certified), trust, renewed_here: false })
+    }
+
+    /// The same one, which this agent renews if `here`.
+    #[must_use]
+    pub fn renewed_here(self, here: bool) -> Self {
+        Self { renewed_here: here, ..self }
     }
 
     /// Trust domain and cluster.
@@ -276,6 +283,15 @@ impl Identity {
         let made = self.not_before() + backdated;
         let life = self.not_after().duration_since(made);
         made + life / 3 * 2
+    }
+
+    /// When somebody has to look if it is not renewed: at [`Identity::renew_at`] if this agent renews it. Who else renews it
+    /// chooses the time: when a tenth of its life is left, that is late.
+    pub fn due_at(&self) -> Timestamp {
+        if self.renewed_here {
+            return self.renew_at();
+        }
+        self.not_after() - self.not_after().duration_since(self.not_before()) / 10
     }
 
     /// The certificates of the chain it shows, ours first (DER).
@@ -380,6 +396,15 @@ mod tests {
         assert_eq!(identity.fingerprint().len(), 64);
         let shown = format!("{identity:?} {:?}", issued("river", "east"));
         assert!(!shown.contains("PRIVATE") && !shown.contains("key"), "{shown}");
+    }
+
+    #[test]
+    fn an_identity_of_somebody_else_is_late_when_a_tenth_of_its_life_is_left() {
+        let identity = load(&issued("river", "east"), now()).unwrap();
+        // It lives from five minutes before noon for an hour and these five minutes.
+        assert_eq!(identity.due_at().to_string(), "2025-06-01T12:53:30Z");
+        let ours = identity.renewed_here(true);
+        assert_eq!((ours.due_at(), ours.due_at().to_string()), (ours.renew_at(), "2025-06-01T12:40:00Z".to_owned()));
     }
 
     #[test]

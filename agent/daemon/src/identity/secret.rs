@@ -339,7 +339,8 @@ impl Secrets {
 
     fn identity(&self, secret: &Secret, now: Timestamp) -> anyhow::Result<Identity> {
         let origin = Origin::Secret(format!("{}/{}", self.namespace, self.name));
-        Ok(Identity::from_material(&shape::material(secret), &origin, &self.cluster, now)?)
+        let identity = Identity::from_material(&shape::material(secret), &origin, &self.cluster, now)?;
+        Ok(identity.renewed_here(shape::is_ours(secret)))
     }
 
     async fn get(&self, name: &str) -> anyhow::Result<Option<Secret>> {

@@ -22,13 +22,19 @@ const POLL: Duration = Duration::from_millis(200);
 /// How many lines of the log are quoted when a step fails.
 const QUOTED_LINES: usize = 15;
 
-/// Makes `directory`, the recipe's place in the cache, unless it is there by the time it is our turn.
-pub(super) async fn build(recipe: &Recipe, directory: &Path, report: &Report) -> anyhow::Result<()> {
+/// Makes `directory`, the recipe's place in the cache, unless it is `complete` by the time it is our turn. One that lacks
+/// something is replaced.
+pub(super) async fn build(
+    complete: impl Fn() -> bool,
+    recipe: &Recipe,
+    directory: &Path,
+    report: &Report,
+) -> anyhow::Result<()> {
     let go = go()?;
     let cache = directory.parent().context("a cached build has a directory above it")?;
     fs::create_dir_all(cache).with_context(|| format!("failed to create {}", cache.display()))?;
     let _lock = lock(&directory.with_extension("lock"), report).await?;
-    if directory.exists() {
+    if complete() {
         return Ok(());
     }
     let log = directory.with_extension("log");
@@ -54,6 +60,9 @@ pub(super) async fn build(recipe: &Recipe, directory: &Path, report: &Report) ->
     let output = &compiler.output;
     for (from, to) in &recipe.renames {
         fs::rename(output.join(from), output.join(to)).with_context(|| format!("failed to rename {from} to {to}"))?;
+    }
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("failed to remove {}", directory.display()))?;
     }
     fs::rename(output, directory).with_context(|| format!("failed to create {}", directory.display()))?;
     Ok(())
@@ -190,5 +199,31 @@ async fn lock(path: &Path, report: &Report) -> anyhow::Result<File> {
             }
         }
         sleep(POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_complete_stays_and_what_lacks_something_is_replaced() {
+        let cache = tempfile::tempdir().unwrap();
+        let directory = cache.path().join("programs");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("old"), "x").unwrap();
+        let recipe = Recipe {
+            name: "programs".into(),
+            title: "nothing".into(),
+            files: Vec::new(),
+            steps: Vec::new(),
+            renames: Vec::new(),
+        };
+        let report = Report::new(|_| {});
+        let there = || directory.join("old").exists();
+        build(there, &recipe, &directory, &report).await.unwrap();
+        assert!(there());
+        build(|| false, &recipe, &directory, &report).await.unwrap();
+        assert!(!there() && directory.is_dir());
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use super::{
-    build, cache,
+    build, cache, is_program,
     pins::{Step, install, recipe},
 };
 use crate::options::Report;
@@ -54,8 +54,9 @@ async fn program(name: &str, title: &'static str, package: &str, report: &Report
     recipe.title = title.to_owned();
     let directory = cache(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir())?.join(&recipe.name);
     let program = directory.join(name);
-    if !program.is_file() {
-        let built = build::build(&recipe, &directory, report).await;
+    let complete = || is_program(&program);
+    if !complete() {
+        let built = build::build(complete, &recipe, &directory, report).await;
         built.with_context(|| format!("there is no {name} in the cache"))?;
     }
     Ok(program)
