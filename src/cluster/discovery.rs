@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
+use serde_json::Value;
+use tokio::time::Instant;
 use tributary_clock::Rng;
 
 use super::error::{Cause, RequestError, chain};
@@ -17,6 +19,9 @@ const RETRY: Backoff = Backoff {
     most: Duration::from_secs(5),
     after_change: Duration::from_millis(250),
 };
+
+/// How long after its kinds are served an API server may take to publish their schemas.
+const PUBLISHED: Duration = Duration::from_secs(30);
 
 /// A kind that must be served in a version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -97,6 +102,61 @@ pub async fn await_kinds(
     }
 }
 
+/// Waits until the API server keeps every field of the kinds of a group: with definitions of an older release it would refuse
+/// what an agent writes. `lacking` is given a kind and the schema that the API server has of it, and gives paths of fields.
+/// Says in `readiness`, as `who`, what it waits for. An API server that shows no schemas is not waited for: the log says so.
+pub async fn await_fields(
+    reader: &Client,
+    api_version: &str,
+    lacking: impl Fn(&str, &Value) -> Vec<String>,
+    readiness: &Readiness,
+    who: &'static str,
+    rng: &mut impl Rng,
+) {
+    let lacks = |(kind, schema): &(String, Value)| {
+        let named = tributary_api::named(&lacking(kind, schema))?;
+        Some(format!("{api_version} {kind} is older than this agent and has no {named}"))
+    };
+    let (mut looks, mut absent_since) = (0, None);
+    loop {
+        let why = match schemas(reader, api_version).await {
+            Ok(schemas) => {
+                let why: Vec<_> = schemas.iter().filter_map(lacks).collect();
+                if why.is_empty() {
+                    return readiness.done(who);
+                }
+                format!("{}: apply the kinds of this release (chart tributary-crds)", why.join("; "))
+            }
+            Err(cause) if cause.is_transient() => chain(&cause),
+            Err(cause)
+                if cause.is_not_found() && absent_since.get_or_insert_with(Instant::now).elapsed() < PUBLISHED =>
+            {
+                format!("{api_version} has no schemas yet")
+            }
+            Err(cause) => {
+                tracing::info!(
+                    api_version,
+                    error = chain(&cause),
+                    "the API server shows no schemas: whether it knows all fields is not checked"
+                );
+                return readiness.done(who);
+            }
+        };
+        readiness.waits(who, why);
+        looks += 1;
+        tokio::time::sleep(RETRY.delay(looks, rng.unit())).await;
+    }
+}
+
+/// Each kind of a version of a group with the schema that the API server publishes of it.
+async fn schemas(reader: &Client, api_version: &str) -> Result<Vec<(String, Value)>, Cause> {
+    let request = http::Request::get(format!("/openapi/v3/apis/{api_version}")).body(Vec::new());
+    let document: Value = reader.request(request.map_err(kube::Error::HttpError)?).await?;
+    let schemas = document.pointer("/components/schemas").and_then(Value::as_object).into_iter().flatten();
+    let kind = |schema: &Value| schema.pointer("/x-kubernetes-group-version-kind/0/kind")?.as_str().map(str::to_owned);
+    Ok(schemas.filter_map(|(_, schema)| Some((kind(schema)?, schema.clone()))).collect())
+}
+
 /// Whether a kind is served now: for what an agent can do without.
 ///
 /// # Errors
@@ -153,7 +213,7 @@ mod tests {
     use k8s_openapi::api::batch::v1::Job;
     use k8s_openapi::api::core::v1::Pod;
     use kube::client::Body;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tributary_clock::SeededRng;
 
     use super::*;
@@ -205,6 +265,43 @@ mod tests {
             assert!(chain(&error).contains("system:discovery") && chain(&error).ends_with(": no"), "{error}");
         }
         assert!(matches!(wait(vec![refusal(400)]).await, Err(DiscoveryError::Refused { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kinds_of_an_older_release_are_waited_for_by_name() {
+        let group = json!([{"group": "tributary.dev", "version": "v1alpha1", "kind": "Burst"}]);
+        let schema = json!({"components": {"schemas": {
+            "dev.tributary.v1alpha1.Burst": {"type": "object", "x-kubernetes-group-version-kind": group},
+            "meta.v1.ObjectMeta": {"type": "object"},
+        }}});
+        let lacking = |fields: &'static [&str]| {
+            move |kind: &str, theirs: &Value| {
+                assert_eq!((kind, &theirs["type"]), ("Burst", &json!("object")));
+                fields.iter().map(|field| (*field).to_owned()).collect::<Vec<_>>()
+            }
+        };
+        let (readiness, mut rng) = (Readiness::default(), SeededRng::new(1));
+        let api_version = "tributary.dev/v1alpha1";
+        let older = client(vec![refusal(503), refusal(404), (200, schema.clone())]);
+        let four = lacking(&["spec.a", "spec.b", "spec.c", "spec.d"]);
+        let waiting = await_fields(&older, api_version, four, &readiness, "fields", &mut rng);
+        assert!(tokio::time::timeout(Duration::from_secs(60), waiting).await.is_err());
+        let told = readiness.waiting()["fields"].clone();
+        let named = "Burst is older than this agent and has no spec.a, spec.b, spec.c and 1 more: apply the kinds";
+        assert!(told.contains(named), "{told}");
+
+        // All fields are there; nobody may see the schemas; there are none.
+        for (answer, lacks) in [((200, schema), &[][..]), (refusal(403), &["spec.a"]), (refusal(404), &["spec.a"])] {
+            let began = Instant::now();
+            await_fields(&client(vec![answer.clone()]), api_version, lacking(lacks), &readiness, "fields", &mut rng)
+                .await;
+            assert!(readiness.waiting().is_empty());
+            assert_eq!(began.elapsed() >= PUBLISHED, answer.0 == 404, "{answer:?}");
+        }
+        let busy = client(vec![refusal(503)]);
+        let waiting = await_fields(&busy, api_version, lacking(&[]), &readiness, "fields", &mut rng);
+        assert!(tokio::time::timeout(2 * PUBLISHED, waiting).await.is_err(), "it is waited for");
+        assert!(readiness.waiting()["fields"].ends_with("no"), "{:?}", readiness.waiting());
     }
 
     #[tokio::test(start_paused = true)]

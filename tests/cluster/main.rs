@@ -15,6 +15,7 @@ mod chaos;
 mod chart;
 mod conversion;
 mod corpus;
+mod definitions;
 mod demand;
 mod ends;
 mod faults;

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tributary::clock::{SystemClock, SystemRng};
 use tributary::cluster::client::{Clients, ConnectOptions};
-use tributary::cluster::discovery::{await_kinds, cluster_uid};
+use tributary::cluster::discovery::cluster_uid;
 use tributary::cluster::fence::Fence;
 use tributary::cluster::leadership::{Candidacy, Elector, holder};
 use tributary::cluster::readiness::Readiness;
@@ -16,11 +16,11 @@ use tributary::cluster::requests::RequestMetrics;
 use tributary::cluster::scope::{LINGER, lead};
 use tributary::config::Config;
 use tributary::metrics::Metrics;
-use tributary::reconcile::watches::Watches;
 
 use crate::admin_http::Admin;
 use crate::assembly::{Assembly, Surroundings};
 use crate::network::Internet;
+use crate::ready::{await_definitions, say_at_stop};
 use crate::{health, rivals, traces};
 
 /// Name of the agents' Lease.
@@ -28,6 +28,7 @@ pub const LEASE: &str = "tributary-agent";
 
 /// Runs an agent until `stop` is cancelled. The order of shutdown is the crate's documentation.
 pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Result<()> {
+    let stop = stop.child_token();
     let clock = SystemClock::shared();
     let (metrics, readiness) = (Arc::new(Metrics::default()), Readiness::default());
     let health_listener = bind("health", config.health.listen).await?;
@@ -42,9 +43,8 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
         ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
     let clients = Clients::connect(&options, fence.clone(), &RequestMetrics::register(&metrics), &clock).await?;
     let clients = clients.in_namespaces(&config.kubernetes.watch_namespaces);
-    let (kinds, mut rng) = (Watches::kinds(), SystemRng);
     tokio::select! {
-        found = await_kinds(&clients.reader, &kinds, &readiness, "kinds", &mut rng) => found?,
+        found = await_definitions(&clients.reader, &readiness) => found?,
         () = stop.cancelled() => return Ok(()),
     }
     rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await.context("failed to start")?;
@@ -83,10 +83,9 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
     let elector = tokio::spawn(elector.run(resigned.clone()));
     tracing::info!(cluster = config.cluster.name, version = crate::VERSION, "the agent runs");
 
-    let ended = lead(&fence, &clock, &stop, LINGER, |term| leader.begin(term)).await;
+    let leading = lead(&fence, &clock, &stop, LINGER, |term| leader.begin(term));
+    let ended = say_at_stop(leading, &stop, &readiness, &closing).await;
 
-    readiness.waits("stop", "the agent is stopping");
-    closing.cancel();
     resigned.cancel();
     elector.await.context("the election panicked")?;
     ready.abort();

@@ -11,6 +11,7 @@
 //! | [`trust`] | new authorities: ours told to peers, theirs taken |
 //! | [`wait`] | waits for the renewal of a certificate, by a clock that may be set |
 //! | [`webhook`] | converts MiniClusters for the API server, on every replica |
+//! | [`ready`] | waits for the kinds and all their fields, and is not ready once it is asked to stop |
 //! | [`rivals`] | refuses to run beside the Flux Operator, or agents that work on the same namespaces |
 //! | [`log_level`] | follows `log.filter` while the agent runs |
 //! | [`memory`] | how much of its container's memory tunnels may take |
@@ -48,6 +49,7 @@ pub(crate) mod places;
 pub(crate) mod queries;
 pub(crate) mod queue_ports;
 pub(crate) mod quota_gate;
+pub(crate) mod ready;
 pub mod rivals;
 pub mod traces;
 pub(crate) mod trust;
