@@ -214,7 +214,8 @@ pub struct JobSplit {
     /// Whether they were all there once: then it stays split, whatever becomes of them.
     #[serde(skip_serializing_if = "is_default")]
     pub joined: bool,
-    /// Since when no peer takes them. After a minute it is taken back, and stands in line again.
+    /// Since when no peer takes them. After a minute it is taken back, and stands in line again. So it is if a peer has them, and
+    /// its brokers there do not join within 10 minutes though their pods run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone_since: Option<Time>,
 }
@@ -250,8 +251,8 @@ pub struct JobReturn {
     pub again: Option<Time>,
     /// Why it came back.
     pub why: String,
-    /// Peers whose owners threw it out, or the part of it that they had. It is not sent to them again until what is sent, their
-    /// ClusterPeer, or the annotation `tributary.dev/retry` of this FluxJob changes.
+    /// Peers whose owners threw it out, or the part of it that they had, or where that part never joined. It is not sent to
+    /// them again until what is sent, their ClusterPeer, or the annotation `tributary.dev/retry` of this FluxJob changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["peer"]))]
     pub evictions: Vec<BurstRefusal>,

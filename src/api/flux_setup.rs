@@ -47,7 +47,8 @@ pub struct FluxSetupSpec {
     #[schemars(extend("default" = true))]
     pub backfill: bool,
     /// Whether the nodes must have room for a MiniCluster as well. `Never` (default): they are not asked. `Now`: all its brokers
-    /// must fit on what is free of the nodes that are there; while the first in line waits for nodes, nothing passes it.
+    /// must fit on what is free of the nodes that are there; while the first in line waits for nodes, nothing starts here
+    /// before it.
     /// `Autoscaled`: a broker must fit on an empty node like one of those that are there, or of one of the `nodeGroups`; pods
     /// wait for nodes, and an autoscaler sees them.
     #[serde(skip_serializing_if = "is_default")]
@@ -130,7 +131,7 @@ pub enum CheckNodes {
     #[default]
     Never,
     /// A MiniCluster starts only when the nodes that are there have room for all its brokers, now. While the first in line
-    /// waits for nodes, nothing passes it.
+    /// waits for nodes, nothing starts here before it.
     Now,
     /// For clusters with an autoscaler: a MiniCluster starts when each of its brokers would fit on an empty node like one of
     /// those that are there, or of one of the `nodeGroups`. Its pods wait for nodes, and the autoscaler sees them.

@@ -193,6 +193,9 @@ pub mod reason {
     /// Kubernetes does not make all pods of the Job: a ResourceQuota, a LimitRange or a policy refuses them.
     pub const PODS_NOT_MADE: &str = "PodsNotMade";
 
+    /// A peer accepted a part of a FluxJob and never had all its brokers there.
+    pub const NEVER_JOINED: &str = "NeverJoined";
+
     /// It waits for room in the FluxSetup of its namespace.
     pub const QUEUED: &str = "Queued";
     /// The FluxSetup of its namespace could not let it start, whatever else ends.

@@ -37,7 +37,7 @@ use super::provider::controller::Provider;
 use super::provider::grants::Grants;
 use super::root::controller::Root;
 use super::root::demand::hear::Connect;
-use super::root::place::{self, Wish};
+use super::root::place::{self, NoCandidate, Wish};
 use super::shared::{Shared, no_contacts};
 use super::steps::StepTimes;
 use super::sync_store::SyncStore;
@@ -46,6 +46,9 @@ use super::tunnels::Tunnels;
 use super::turns::Pace;
 use super::usage::Records;
 use super::watch::{Caches, WatchedNode};
+
+/// Who has room, or why nobody has.
+type Room = Result<PeerName, NoCandidate>;
 
 /// How often peers are told of our capacity at most, and how soon a change of nodes is looked at.
 const CAPACITY_EVERY: Duration = Duration::from_secs(2);
@@ -171,9 +174,9 @@ impl Bursting {
         nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted, groups, now)
     }
 
-    /// Says which peer has room for a wish besides all that is coming, as far as is known at this moment: see
+    /// Says which peer has room for a wish besides all that is coming, as far as is known at this moment, or why none has: see
     /// [`place::roomy`]. None of those that threw it out, unless their ClusterPeer is another since.
-    pub fn rooms(&self) -> impl Fn(&Wish, &[BurstRefusal], &[(PeerName, Wish)]) -> Option<PeerName> + 'static {
+    pub fn rooms(&self) -> impl Fn(&Wish, &[BurstRefusal], &[(PeerName, Wish)]) -> Room + 'static {
         let (claimed, peers, own) = (self.root.claimed(None), self.shared.peers(), self.shared.own.clone());
         move |wish, evictions, coming| {
             let mut claimed = claimed.clone();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
+use tributary_api::flux_setup::Overflow;
 
 use super::job;
 use super::nodes::Gang;
@@ -39,6 +40,8 @@ struct Known {
     claim: Result<Arc<Claim>, String>,
     /// Its Burst if it were sent to a peer, once somebody wanted to know.
     sent: Option<(Sent, Result<Arc<Burst>, String>)>,
+    /// Whether it can be split under these rules, and how many brokers have to be elsewhere then, once somebody wanted to know.
+    splits: Option<(Overflow, Result<u32, String>)>,
 }
 
 /// What the Burst of a FluxJob is made of besides its spec: what it says of earlier times, and annotations.
@@ -59,7 +62,7 @@ impl Claims {
             let gang = Gang::of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
             Arc::new(Claim { room: Requests::of_mini_cluster(&made.spec), gang })
         });
-        self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None });
+        self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None, splits: None });
         claim
     }
 
@@ -72,16 +75,42 @@ impl Claims {
         job: &FluxJob,
         make: impl FnOnce() -> Result<Burst, String>,
     ) -> Result<Arc<Burst>, String> {
-        let (uid, generation) = (job.metadata.uid.as_deref().unwrap_or_default(), job.metadata.generation);
-        let Some(known) = self.0.get_mut(uid).filter(|known| known.generation == generation) else {
-            return make().map(Arc::new);
-        };
-        let returned = job.status.as_ref().and_then(|status| status.returned.clone());
-        let made_of = (returned, job.metadata.annotations.clone());
+        let Some(known) = self.known(job) else { return make().map(Arc::new) };
+        let returned = job.status.as_ref().and_then(|status| status.returned.as_ref());
+        let made_of = (returned, job.metadata.annotations.as_ref());
         match &known.sent {
-            Some((before, made)) if *before == made_of => made.clone(),
-            _ => known.sent.insert((made_of, make().map(Arc::new))).1.clone(),
+            Some(((returned, annotations), made)) if (returned.as_ref(), annotations.as_ref()) == made_of => {
+                made.clone()
+            }
+            _ => {
+                let made_of = (made_of.0.cloned(), made_of.1.cloned());
+                known.sent.insert((made_of, make().map(Arc::new))).1.clone()
+            }
         }
+    }
+
+    /// How many brokers of a FluxJob have to be elsewhere if it is split under these rules, by `judge` if that was not asked
+    /// before.
+    ///
+    /// # Errors
+    /// It cannot, and why.
+    pub(super) fn splits(
+        &mut self,
+        job: &FluxJob,
+        overflow: &Overflow,
+        judge: impl FnOnce() -> Result<u32, String>,
+    ) -> Result<u32, String> {
+        let Some(known) = self.known(job) else { return judge() };
+        match &known.splits {
+            Some((before, verdict)) if before == overflow => verdict.clone(),
+            _ => known.splits.insert((overflow.clone(), judge())).1.clone(),
+        }
+    }
+
+    /// What is known of a FluxJob as it is now.
+    fn known(&mut self, job: &FluxJob) -> Option<&mut Known> {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        self.0.get_mut(uid).filter(|known| known.generation == job.metadata.generation)
     }
 
     /// Forgets all others.
@@ -122,5 +151,15 @@ mod tests {
         assert_eq!(ask(&job), "no 3");
         job.metadata.generation = Some(2);
         assert_eq!((ask(&job), ask(&job)), ("no 4".to_owned(), "no 4".to_owned()));
+        let mut judged = 0;
+        for peers in [vec![], vec![], vec!["west".to_owned()]] {
+            let overflow = Overflow { peers, ..Overflow::default() };
+            let judge = || {
+                judged += 1;
+                Ok(0)
+            };
+            claims.splits(&job, &overflow, judge).unwrap();
+        }
+        assert_eq!(judged, 2, "once for each of its rules");
     }
 }

@@ -81,10 +81,13 @@ pub struct Queueing {
     mini_clusters: Cache<MiniCluster>,
     hosted: Cache<HostedBurst>,
     bursts: Cache<Burst>,
+    cluster_peers: Cache<ClusterPeer>,
     guests: HostedUsage,
     applier: Applier,
     events: Events,
     clock: SharedClock,
+    /// When this leader's scope began.
+    began: Mutex<Timestamp>,
     /// Namespaces whose round is due.
     rounds: Queue<String>,
     admission: Admission,
@@ -161,10 +164,12 @@ impl Queueing {
             mini_clusters,
             hosted,
             bursts,
+            cluster_peers,
             guests,
             applier: Applier::new(clients.writer.clone(), labels::manager::QUEUE),
             events,
             clock,
+            began: Mutex::default(),
             rounds,
             admission,
             claims: Mutex::default(),
@@ -191,6 +196,7 @@ impl Queueing {
 
     /// Nothing is known at the beginning of a leader's scope: to be called before anybody asks.
     pub fn begin(&self) {
+        *self.began.lock() = self.clock.wall();
         *self.quota_waits.lock() = QuotaWaits::default();
         self.promises.clear();
         self.admission.begin();
@@ -469,6 +475,7 @@ pub struct Namespace {
     jobs: Vec<Arc<FluxJob>>,
     hosted: Vec<Arc<HostedBurst>>,
     bursts: Vec<Arc<Burst>>,
+    cluster_peers: Vec<Arc<ClusterPeer>>,
     left_alone: Vec<Arc<MiniCluster>>,
     look: Look,
 }
@@ -507,6 +514,7 @@ impl Controller for Queueing {
             jobs,
             hosted: of(self.hosted.objects(), namespace),
             bursts: of(self.bursts.objects(), namespace),
+            cluster_peers: self.cluster_peers.objects(),
             left_alone: of(self.mini_clusters.left_alone(), namespace),
             look: self.admission.look(namespace, || of(self.mini_clusters(), namespace)),
         }))
@@ -537,6 +545,8 @@ impl Controller for Queueing {
                 bursts: &seen.bursts,
                 nodes: &self.nodes,
                 peers: &self.peers,
+                cluster_peers: &seen.cluster_peers,
+                began: *self.began.lock(),
                 sender: &self.sender,
                 elsewhere: &elsewhere,
             };

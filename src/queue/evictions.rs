@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use sha2::{Digest, Sha256};
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::flux_job::{FluxJob, JobReturn};
-use tributary_api::labels;
+use tributary_api::labels::{self, reason};
 use tributary_api::minicluster::MiniCluster;
 use tributary_contract::RejectionReason;
 
@@ -21,13 +21,32 @@ use super::job;
 /// earlier times. A Burst that was made anew may say nothing of those: it has to be told first. What is known of something else
 /// than it asks for now is forgotten. Nothing, if nobody threw out anything.
 pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst) -> Option<JobReturn> {
-    let (asks, offered) = (asks(job)?, burst.offered());
+    let offered = burst.offered();
     let refusals = burst.status.iter().flat_map(|status| &status.refusals);
     // What was offered before somebody asked to offer it again was heard.
     let stand =
         refusals.filter(|one| one.reason == RejectionReason::EvictedByProvider.as_str() && one.offer == offered);
+    merged(job, before, stand.cloned())
+}
+
+/// The same of one whose other part a peer had, and never had all there: `peer` is its name, and the generation of its
+/// ClusterPeer.
+pub(super) fn of_absent(
+    job: &FluxJob,
+    before: Option<&JobReturn>,
+    (peer, peer_generation): (&str, Option<i64>),
+    why: &str,
+) -> Option<JobReturn> {
+    let (peer, reason, message) = (peer.to_owned(), reason::NEVER_JOINED.to_owned(), why.to_owned());
+    let absent = BurstRefusal { peer, reason, message, generation: 0, offer: String::new(), peer_generation };
+    merged(job, before, [absent])
+}
+
+/// What is known of earlier times, and what happened now.
+fn merged(job: &FluxJob, before: Option<&JobReturn>, now: impl IntoIterator<Item = BurstRefusal>) -> Option<JobReturn> {
+    let asks = asks(job)?;
     let earlier = before.iter().flat_map(|before| &before.evictions).filter(|one| one.offer == asks).cloned();
-    let now = stand.map(|one| BurstRefusal { offer: asks.clone(), ..one.clone() });
+    let now = now.into_iter().map(|one| BurstRefusal { offer: asks.clone(), ..one });
     let evictions: BTreeMap<String, BurstRefusal> = earlier.chain(now).map(|one| (one.peer.clone(), one)).collect();
     let evictions = evictions.into_values().collect();
     let known = JobReturn { evictions, ..before.cloned().unwrap_or_default() };
@@ -78,6 +97,16 @@ mod tests {
         .unwrap();
         job.status.get_or_insert_default().returned = returned;
         job
+    }
+
+    #[test]
+    fn a_peer_where_a_part_never_joined_is_remembered_as_one_that_threw_it_out() {
+        let returned = of_absent(&job(None), None, ("west", Some(4)), "too late").unwrap();
+        let known = standing(&job(Some(returned)));
+        assert_eq!(
+            (known.len(), known[0].reason.as_str(), known[0].peer_generation),
+            (1, reason::NEVER_JOINED, Some(4))
+        );
     }
 
     /// A Burst with these refusals of what it offers, or of what it offered before.

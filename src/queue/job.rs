@@ -3,6 +3,7 @@
 mod end;
 mod made;
 mod sent;
+mod split;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tributary_api::flux_job::{Cleanup, FluxJob, FluxJobStatus, JobPhase, JobResu
 use tributary_api::flux_setup::{Overflow, Usage};
 use tributary_api::labels;
 use tributary_api::minicluster::{MiniCluster, Phase};
+use tributary_api::peer::ClusterPeer;
 use tributary_cluster::caches::controller_of;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
@@ -57,6 +59,10 @@ pub(crate) struct Terms<'a> {
     pub overflow: &'a Overflow,
     /// Who makes Bursts of those that are sent.
     pub sender: &'a Sender,
+    /// The peers that are known.
+    pub cluster_peers: &'a [Arc<ClusterPeer>],
+    /// When this leader's term began.
+    pub began: Timestamp,
 }
 
 /// What has to be done about a FluxJob.
@@ -229,7 +235,7 @@ pub(crate) fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_
     let mut statements = Vec::new();
     match stage {
         Stage::Over(ours, burst) => draft.tidy(*ours, *burst),
-        Stage::Follows(mini_cluster, part) => draft.follow(mini_cluster, *part),
+        Stage::Follows(mini_cluster, part) => draft.follow(mini_cluster, *part, terms),
         Stage::Sent(burst, _) => statements.extend(draft.sent(*burst, terms)),
         Stage::Recalled(ours, burst) => statements.extend(draft.recalled(*ours, *burst)),
         Stage::Bereft => draft.bereft(Missing::MiniCluster, "its MiniCluster was deleted"),
@@ -324,7 +330,7 @@ impl Draft<'_> {
             }
             Start::Split(split) => {
                 let found = format!("there is room for it in parts: {}", overflow::whereabouts(&split));
-                let mut made = overflow::apply(&split, terms.overflow, made);
+                let mut made = overflow::apply(self.job, &split, terms.overflow, made);
                 evictions::write(&mut made, &evictions::standing(self.job));
                 self.status.peer.clone_from(&split.peer);
                 self.status.split = Some(split);
@@ -370,7 +376,7 @@ impl Draft<'_> {
         self.status.recalled = Some(why);
     }
 
-    fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>) {
+    fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) {
         let name = mini_cluster.name_any();
         self.status.logs = logs(&mini_cluster.namespace().unwrap_or_default(), &name);
         self.status.mini_cluster = Some(name);
@@ -406,7 +412,11 @@ impl Draft<'_> {
                 self.tidy(Some(mini_cluster), None);
             }
             _ if self.job.spec.suspend => self.recall(SUSPENDED.into()),
-            _ if self.is_alone(part) => {}
+            _ if self.is_alone(mini_cluster, part, terms) => {}
+            Some(Phase::Running) if !started && let Some(message) = self.waits_for_brokers(mini_cluster) => {
+                self.status.phase = JobPhase::Ready;
+                self.status.message = message;
+            }
             Some(Phase::Running) => {
                 self.status.phase = JobPhase::Running;
                 self.status.started.get_or_insert(Time(self.now));
@@ -430,27 +440,6 @@ impl Draft<'_> {
                     _ if ready.is_some_and(|ready| ready.reason == labels::reason::PODS_NOT_MADE) => why,
                     _ => "its brokers start".into(),
                 };
-            }
-        }
-    }
-
-    /// Whether it was split, and no peer takes the other part: then it is taken back, unless one still may.
-    fn is_alone(&mut self, part: Option<&Burst>) -> bool {
-        let patience = self.status.split.as_ref().and_then(|split| overflow::patience(split, self.now));
-        match patience {
-            None => false,
-            Some(Duration::ZERO) => {
-                if let Some(returned) =
-                    part.and_then(|part| evictions::of_split(self.job, self.status.returned.as_ref(), part))
-                {
-                    self.status.returned = Some(returned);
-                }
-                self.recall("no peer takes its other part".into());
-                true
-            }
-            Some(left) => {
-                self.wake = Some(left);
-                false
             }
         }
     }
@@ -526,7 +515,7 @@ mod tests {
         static NEVER: Overflow =
             Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None, prefer: Vec::new() };
         static SENDER: LazyLock<Sender> = LazyLock::new(sender);
-        Terms { longest: None, overflow: &NEVER, sender: &SENDER }
+        Terms { longest: None, overflow: &NEVER, sender: &SENDER, cluster_peers: &[], began: at(0) }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -681,7 +670,7 @@ mod tests {
         assert!(covers(
             &job,
             &Start::Split(split.clone()),
-            &overflow::apply(&split, terms().overflow, in_phase(&job, Phase::Pending))
+            &overflow::apply(&job, &split, terms().overflow, in_phase(&job, Phase::Pending))
         ));
         assert!(
             !covers(&job, &Start::Split(split.clone()), &in_phase(&job, Phase::Pending)),

@@ -10,16 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstRefusal};
+use tributary_api::duration::Lasting;
 use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
 use tributary_api::flux_setup::{FluxSetupSpec, Overflow, OverflowPolicy};
 use tributary_api::hosted_burst::BurstPhase;
-use tributary_api::labels;
-use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec, Phase, WaitFor};
 use tributary_api::selector::{PeerPreference, PeerSelector};
+use tributary_api::{labels, names};
+use tributary_cluster::conditions;
 use tributary_contract::RejectionReason;
 
+use super::job;
 use super::requests::Requests;
 use super::schedule::Away;
 
@@ -47,13 +51,20 @@ pub struct Part {
 impl Part {
     /// Whether whoever has no room for the other has none for this.
     pub(super) fn is_no_less_than(&self, other: &Self) -> bool {
-        let but_for_size = Self { brokers: other.brokers, each: other.each, ..self.clone() };
-        but_for_size == *other && self.brokers >= other.brokers && self.each.holds(&other.each)
+        let Self { namespace, brokers, each, peers, selector, prefer, whole, evictions } = other;
+        self.brokers >= *brokers
+            && self.each.holds(each)
+            && self.whole == *whole
+            && self.namespace == *namespace
+            && self.peers == *peers
+            && self.selector == *selector
+            && self.prefer == *prefer
+            && self.evictions == *evictions
     }
 }
 
-/// Which peer has room for a part, besides the parts that are on their way there; `None`: nobody, as far as is known.
-pub(crate) type PeersNow = Box<dyn Fn(&Part, &[(String, Part)]) -> Option<String>>;
+/// Which peer has room for a part, besides the parts that are on their way there; else why none has, as far as is known.
+pub(crate) type PeersNow = Box<dyn Fn(&Part, &[(String, Part)]) -> Result<String, String>>;
 
 /// What is known of the peers at this moment.
 pub type Peers = Arc<dyn Fn() -> PeersNow + Send + Sync>;
@@ -107,6 +118,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1800);
 const LOGS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// How long the part here of a split FluxJob waits for a peer that takes the other.
 const ALONE: Duration = Duration::from_secs(60);
+/// How long it waits for brokers there whose pods run. While they do not, it is the peer who knows when to give them back.
+const TO_JOIN: Duration = Duration::from_secs(10 * 60);
 
 /// That a FluxJob came back into the line at `now`, after what is known of earlier times.
 pub(crate) fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
@@ -150,18 +163,20 @@ pub(crate) fn away(setup: &FluxSetupSpec, job: &FluxJob, now: Timestamp) -> Away
 }
 
 fn says_where(job: &FluxJob) -> bool {
-    let own = |path: &[&str]| {
-        let mut at = job.spec.mini_cluster.get(path[0]);
-        for key in &path[1..] {
-            at = at.and_then(|value| value.get(key));
-        }
-        at.is_some_and(|value| !value.is_null())
-    };
-    own(&["flux", "bursting", "clusters"])
-        || own(&["flux", "bursting", "leadBroker"])
-        || own(&["flux", "bursting", "hostlist"])
-        || own(&["minSize"])
-        || own(&["maxSize"])
+    says(job, &["flux", "bursting", "clusters"])
+        || says(job, &["flux", "bursting", "leadBroker"])
+        || says(job, &["flux", "bursting", "hostlist"])
+        || says(job, &["minSize"])
+        || says(job, &["maxSize"])
+}
+
+/// Whether this field of its MiniCluster is written.
+fn says(job: &FluxJob, path: &[&str]) -> bool {
+    let mut at = job.spec.mini_cluster.get(path[0]);
+    for key in &path[1..] {
+        at = at.and_then(|value| value.get(key));
+    }
+    at.is_some_and(|value| !value.is_null())
 }
 
 /// The part of `brokers` of a FluxJob, each of which takes `each`.
@@ -178,21 +193,57 @@ pub(crate) fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Req
     }
 }
 
-/// Makes the MiniCluster of a split FluxJob of its MiniCluster: its command spans both parts.
-pub(crate) fn apply(split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniCluster {
+/// Makes the MiniCluster of a split FluxJob of its MiniCluster: its command spans both parts, and waits for both unless its user
+/// says for what it waits, or it is there for people.
+pub(crate) fn apply(job: &FluxJob, split: &JobSplit, overflow: &Overflow, whole: MiniCluster) -> MiniCluster {
     let count = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let cluster = BurstCluster {
+        // Those of other clusters may be called the same at the peer.
+        name: Some(names::sent(&job.name_any(), job.metadata.uid.as_deref().unwrap_or_default())),
         size: Some(count(split.away)),
         peers: overflow.peers.clone(),
-        selector: overflow.selector.clone(),
+        selector: overflow.selector.clone().filter(|_| overflow.peers.is_empty()),
         prefer: overflow.prefer(),
         ..BurstCluster::default()
     };
     let mut made = whole;
     made.spec = MiniClusterSpec { size: Some(count(split.local)), ..made.spec };
-    made.spec.flux.bursting.clusters = vec![cluster];
-    made.spec.flux.bursting.span = true;
+    let bursting = &mut made.spec.flux.bursting;
+    bursting.clusters = vec![cluster];
+    bursting.span = true;
+    if !says(job, &["flux", "bursting", "wait", "for"]) && !is_for_people(&made.spec) {
+        made.spec.flux.bursting.wait.target = WaitFor::All;
+    }
     made
+}
+
+/// Whether an instance runs no command of its own: nothing in it waits for brokers.
+fn is_for_people(spec: &MiniClusterSpec) -> bool {
+    spec.interactive || spec.runner().is_ok_and(|runner| runner.container.diagnostics)
+}
+
+/// Whether a FluxJob can be split, and how many brokers have to be elsewhere then; else why not. What of it could run here as a
+/// whole may be wrong in parts, and would end it.
+///
+/// # Errors
+/// It cannot, and why.
+pub(crate) fn splits(job: &FluxJob, overflow: &Overflow) -> Result<u32, String> {
+    let whole = job::mini_cluster(job, None)?;
+    if let Some((volume, _)) = whole.spec.made_volumes().next() {
+        return Err(format!(
+            "spec.miniCluster.volumes.{volume} is made in this cluster: brokers elsewhere would see an empty directory in its place"
+        ));
+    }
+    // As many elsewhere as may be.
+    let split = JobSplit { local: 1, away: job.spec.size.saturating_sub(1), ..JobSplit::default() };
+    let made = apply(job, &split, overflow, whole);
+    tributary_render::render(&made, &tributary_render::Context::default())
+        .map_err(|problems| format!("in parts, its MiniCluster would be refused: {problems}"))?;
+    let wait = &made.spec.flux.bursting.wait;
+    Ok(match wait.target {
+        WaitFor::Brokers(brokers) if wait.timeout.is_none() => brokers,
+        _ => 0,
+    })
 }
 
 /// How the part elsewhere stands, by the status of its MiniCluster.
@@ -210,7 +261,41 @@ pub(crate) fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp)
 /// How long the part here still waits for a peer that takes the other; zero: no longer. `None`: it need not.
 pub(crate) fn patience(split: &JobSplit, now: Timestamp) -> Option<Duration> {
     let Time(since) = split.alone_since.clone().filter(|_| !split.joined)?;
-    Some(ALONE.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default()))
+    Some(left(ALONE, since, now))
+}
+
+/// Whether the command of a split FluxJob waits until all its brokers are there, however long that takes.
+pub(crate) fn waits_for_all(mini_cluster: &MiniCluster) -> bool {
+    let (spec, wait) = (&mini_cluster.spec, &mini_cluster.spec.flux.bursting.wait);
+    wait.target == WaitFor::All && wait.timeout.is_none() && !is_for_people(spec)
+}
+
+/// How long the part here still waits for brokers whose pods run at a peer that is in contact, and why it would be taken back
+/// then. It counts from when both sides were up, and from `began`, when this leader's term did: what was stored before says
+/// nothing of how it stands now. `None`: one side is not up, the brokers were all there, or the command may run without them.
+pub(crate) fn patience_with_peer(
+    split: &JobSplit,
+    mini_cluster: &MiniCluster,
+    part: Option<&Burst>,
+    began: Timestamp,
+    now: Timestamp,
+) -> Option<(Duration, String)> {
+    let (here, there) = (mini_cluster.status.as_ref()?, part?.status.as_ref()?);
+    let ready = conditions::find(&here.conditions, labels::condition::READY).filter(|ready| ready.status == "True");
+    let is_up = here.phase == Some(Phase::Running);
+    let joins = there.phase == BurstPhase::Joining && there.lost_since.is_none();
+    if split.joined || !waits_for_all(mini_cluster) || !is_up || !joins {
+        return None;
+    }
+    let times = there.times.as_ref().filter(|times| times.ready.is_none())?;
+    let (Time(here), MicroTime(there)) = (ready?.last_transition_time.clone(), times.started.clone()?);
+    let why = format!("in {} its brokers there did not all join, though their pods run", Lasting::from(TO_JOIN));
+    Some((left(TO_JOIN, here.max(there).max(began), now), why))
+}
+
+/// What is left of so much time.
+fn left(most: Duration, since: Timestamp, now: Timestamp) -> Duration {
+    most.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default())
 }
 
 /// Why no peer takes a FluxJob that was sent; `None`: one does, or is asked.
@@ -301,11 +386,15 @@ mod tests {
         let split = JobSplit { local: 1, away: 3, ..JobSplit::default() };
         for (peers, expected) in [(json!([]), 1), (json!(["west"]), 0)] {
             let overflow: Overflow =
-                serde_json::from_value(json!({"policy": "Split", "peers": peers, "prefer": prefer})).unwrap();
+                serde_json::from_value(json!({"policy": "Split", "peers": peers, "prefer": prefer,
+                    "selector": {"matchLabels": {"site": "a"}}}))
+                .unwrap();
             let part = part(&overflow, "hpc", 3, Requests::default());
-            let made = apply(&split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
+            let made =
+                apply(&job(json!({})), &split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
             let cluster = &made.spec.flux.bursting.clusters[0];
             assert_eq!((part.prefer.len(), cluster.prefer.len()), (expected, expected), "{peers}");
+            assert_eq!(cluster.selector.is_some(), expected == 1, "the API server takes names or a selector");
         }
     }
 
@@ -355,6 +444,27 @@ mod tests {
     }
 
     #[test]
+    fn nothing_waits_for_brokers_in_an_instance_that_is_there_for_people() {
+        let split = JobSplit { local: 1, away: 3, ..JobSplit::default() };
+        for (own, waits) in [
+            (json!({}), true),
+            (json!({"interactive": true}), false),
+            (json!({"containers": [{"diagnostics": true}]}), false),
+        ] {
+            for wait in [json!({}), json!({"for": "All"})] {
+                let mut brings = own.clone();
+                brings["flux"] = json!({"bursting": {"wait": wait}});
+                let spec = json!({"image": "a", "command": "true", "size": 4, "miniCluster": brings});
+                let job = job(spec);
+                let whole = job::mini_cluster(&job, None).unwrap();
+                let made = apply(&job, &split, &setup("Split").overflow, whole);
+                let all = made.spec.flux.bursting.wait.target == WaitFor::All;
+                assert_eq!((waits_for_all(&made), all), (waits, waits || wait != json!({})), "{own}, {wait}");
+            }
+        }
+    }
+
+    #[test]
     fn a_split_mini_cluster_has_its_lead_here_and_its_command_everywhere() {
         let whole: MiniCluster = serde_json::from_value(json!({
             "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": {"name": "lammps"},
@@ -362,10 +472,19 @@ mod tests {
         }))
         .unwrap();
         let split = JobSplit { local: 3, away: 5, ..JobSplit::default() };
-        let made = apply(&split, &setup("Split").overflow, whole);
-        let flux = serde_json::to_value(&made.spec.flux).unwrap();
-        assert_eq!(made.spec.size(), 3);
-        assert_eq!(flux, json!({"bursting": {"clusters": [{"size": 5, "peers": ["west"]}], "span": true}}));
+        let mut job = job(json!({}));
+        job.metadata.uid = Some("0f1e2d3c-4b5a".into());
+        let flux = |job: &FluxJob| {
+            let made = apply(job, &split, &setup("Split").overflow, whole.clone());
+            assert_eq!(made.spec.size(), 3);
+            serde_json::to_value(&made.spec.flux).unwrap()
+        };
+        let clusters = json!([{"name": "lammps-0f1e2d", "size": 5, "peers": ["west"]}]);
+        assert_eq!(flux(&job), json!({"bursting": {"clusters": clusters, "span": true, "wait": {"for": "All"}}}));
+        for (wait, target) in [(json!({"for": "None"}), json!(null)), (json!({"timeout": "2m"}), json!("All"))] {
+            job.spec.mini_cluster = serde_json::from_value(json!({"flux": {"bursting": {"wait": wait}}})).unwrap();
+            assert_eq!(flux(&job)["bursting"]["wait"]["for"], target);
+        }
         assert_eq!(whereabouts(&split), "3 brokers here, 5 on no peer yet");
         let on_west = JobSplit { peer: Some("west".into()), phase: "Ready".into(), ..split };
         assert_eq!(whereabouts(&on_west), "3 brokers here, 5 on west (Ready)");

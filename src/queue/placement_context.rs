@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use tributary_api::burst::Burst;
+use tributary_api::burst::{Burst, BurstRefusal};
+use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
 
 use super::claims::Claims;
@@ -39,7 +40,7 @@ pub(super) struct PlacementContext<'a> {
     refused: Vec<Part>,
     /// Where parts of those that start go, or all of them.
     pub(super) chosen: BTreeMap<Who, String>,
-    /// Why those that could go elsewhere as a whole cannot.
+    /// Why those that could go elsewhere, all of them or in part, cannot. Of those for which only room is missing, the first.
     pub(super) bound: BTreeMap<Who, String>,
     /// When to look again, since somebody waits for what is not told.
     pub(super) again: Option<Duration>,
@@ -79,6 +80,35 @@ impl<'a> PlacementContext<'a> {
             .map(|one| one.brokers)
             .max()
             .unwrap_or(0)
+    }
+
+    fn is_refused(&self, part: &Part) -> bool {
+        self.refused.iter().any(|refused| part.is_no_less_than(refused))
+    }
+
+    /// Who threw out before what would be sent of a FluxJob, all of it or so many brokers; or why nothing of it can be.
+    fn evictions(&mut self, job: &FluxJob, brokers: u32) -> Result<Vec<BurstRefusal>, String> {
+        let (view, overflow) = (self.view, &self.setup.overflow);
+        match overflow.policy {
+            OverflowPolicy::Whole => {
+                let longest = self.setup.max_duration.map(|longest| longest.seconds);
+                let burst = self.claims.burst(job, || {
+                    let made = job::mini_cluster(job, longest)?;
+                    (view.sender.0)(job, &made, overflow)
+                })?;
+                Ok(burst.spec.evictions.clone())
+            }
+            _ => {
+                let least = self.claims.splits(job, overflow, || overflow::splits(job, overflow))?;
+                if brokers < least {
+                    return Err(format!(
+                        "in parts, its command would wait for ever: {brokers} brokers would be elsewhere, of the {least} that it \
+                         waits for (spec.miniCluster.flux.bursting.wait.for)"
+                    ));
+                }
+                Ok(evictions::standing(job))
+            }
+        }
     }
 
     fn again_in(&mut self, delay: Duration) {
@@ -129,43 +159,44 @@ impl Outside<Who> for PlacementContext<'_> {
 
     fn takes(&mut self, key: &Who, brokers: i64) -> bool {
         let Some((wanted, gang)) = self.wanted.get(key) else { return false };
+        let Wanted::Job(job) = wanted else { return false };
         let mut part = overflow::part(&self.setup.overflow, &gang.namespace, count(brokers), gang.each);
-        if let (OverflowPolicy::Whole, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
-            let (longest, view, overflow) =
-                (self.setup.max_duration.map(|longest| longest.seconds), self.view, &self.setup.overflow);
-            let burst = self.claims.burst(job, || {
-                let made = job::mini_cluster(job, longest)?;
-                (view.sender.0)(job, &made, overflow)
-            });
-            match burst {
-                Ok(burst) => part.evictions.clone_from(&burst.spec.evictions),
-                Err(why) => {
-                    self.bound.insert(key.clone(), why);
-                    return false;
-                }
+        let came_back = job.status.as_ref().is_some_and(|status| status.returned.is_some());
+        // First what costs nothing: thousands may wait. Nobody threw out one that never came back.
+        if !came_back && self.is_refused(&part) {
+            self.again_in(LOOK_AT_PEERS_AGAIN);
+            return false;
+        }
+        match self.evictions(job, part.brokers) {
+            Ok(evictions) => part.evictions = evictions,
+            Err(why) => {
+                self.bound.insert(key.clone(), why);
+                return false;
             }
         }
-        if let (OverflowPolicy::Split, Wanted::Job(job)) = (self.setup.overflow.policy, wanted) {
-            part.evictions = evictions::standing(job);
+        if came_back && self.is_refused(&part) {
+            self.again_in(LOOK_AT_PEERS_AGAIN);
+            return false;
         }
-        let known = self.refused.iter().any(|refused| part.is_no_less_than(refused));
         let view = self.view;
         let peers = self.peers.get_or_insert_with(|| (view.peers)());
-        let Some(peer) = (if known { None } else { peers(&part, &self.away) }) else {
-            let thrown_out = part.evictions.iter().map(|one| format!("{} threw it out: {}", one.peer, one.message));
-            let thrown_out: Vec<String> = thrown_out.collect();
-            if !thrown_out.is_empty() {
-                self.bound.insert(key.clone(), thrown_out.join("; "));
+        match peers(&part, &self.away) {
+            Ok(peer) => {
+                self.away.push((peer.clone(), part));
+                self.chosen.insert(key.clone(), peer);
+                return true;
             }
-            self.again_in(LOOK_AT_PEERS_AGAIN);
-            if !known {
-                self.refused.push(part);
-            }
-            return false;
-        };
-        self.away.push((peer.clone(), part));
-        self.chosen.insert(key.clone(), peer);
-        true
+            // What is told of their room changes often, and each sentence is written: the first that waits for it has it.
+            Err(why) if self.refused.is_empty() => drop(self.bound.insert(key.clone(), cut(why))),
+            Err(_) => {}
+        }
+        self.again_in(LOOK_AT_PEERS_AGAIN);
+        self.refused.push(part);
+        false
+    }
+
+    fn says_why(&self, key: &Who) -> bool {
+        self.bound.contains_key(key)
     }
 
     fn starts(&mut self, key: &Who, brokers: i64) {
@@ -202,6 +233,16 @@ pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overfl
 /// Nobody has looked at it yet: it is not among what Bursts claim of peers.
 fn is_new(burst: &Burst) -> bool {
     burst.status.as_ref().is_none_or(|status| status.observed_generation.is_none())
+}
+
+/// One sentence for each of many peers is more than people read.
+fn cut(mut why: String) -> String {
+    const MOST: usize = 300;
+    if why.len() > MOST {
+        why.truncate(why.floor_char_boundary(MOST));
+        why.push('…');
+    }
+    why
 }
 
 fn count(brokers: i64) -> u32 {

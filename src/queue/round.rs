@@ -15,6 +15,7 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::{condition::ACTIVE, reason};
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
+use tributary_api::peer::ClusterPeer;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
 
@@ -68,10 +69,21 @@ pub(crate) struct View<'a> {
     pub nodes: &'a Nodes,
     /// What peers have room for.
     pub peers: &'a Peers,
+    /// The peers that are known.
+    pub cluster_peers: &'a [Arc<ClusterPeer>],
+    /// When this leader's term began.
+    pub began: Timestamp,
     /// Who makes Bursts.
     pub sender: &'a Sender,
     /// The brokers that other namespaces let in lately: they get the nodes first.
     pub elsewhere: &'a [Gang],
+}
+
+impl<'a> View<'a> {
+    fn terms(&self, longest: Option<i64>, overflow: &'a Overflow) -> Terms<'a> {
+        let View { sender, cluster_peers, began, .. } = *self;
+        Terms { longest, overflow, sender, cluster_peers, began }
+    }
 }
 
 /// A MiniCluster that runs and wants to be larger.
@@ -129,7 +141,8 @@ pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let candidates = candidates(view, claims);
     let mut round = Round::default();
     let Some(setup) = view.setup.filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {
-        let terms = Terms { longest: None, overflow: &Overflow::default(), sender: view.sender };
+        let never = Overflow::default();
+        let terms = view.terms(None, &never);
         round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP);
         return round;
     };
@@ -174,7 +187,7 @@ impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>, claims: &mut Claims) {
         let spec = &setup.spec;
         let longest = spec.max_duration.map(|longest| longest.seconds);
-        let terms = Terms { longest, overflow: &spec.overflow, sender: view.sender };
+        let terms = view.terms(longest, &spec.overflow);
         let quota = Requests::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,

@@ -107,6 +107,10 @@ pub trait Outside<K> {
     fn short(&mut self, key: &K) -> Option<String>;
     /// Whether a peer has room for so many of its brokers. It is asked once for each that starts in part, or elsewhere.
     fn takes(&mut self, key: &K, brokers: i64) -> bool;
+    /// Whether it is told elsewhere why it does not start on a peer.
+    fn says_why(&self, _key: &K) -> bool {
+        false
+    }
     /// It starts, with so many brokers here.
     fn starts(&mut self, key: &K, brokers: i64);
 }
@@ -166,11 +170,11 @@ pub fn schedule<K: Ord + Clone>(
     line.sort_by(|(a, _), (b, _)| rank(rules, a).cmp(&rank(rules, b)));
     let mut started: Vec<Running> = Vec::new();
     let mut behind: Option<Gap> = None;
-    // Whether it is known what the head leaves over.
+    // Whether it is known what the head leaves over, and so who else may start here.
     let mut surveyed = true;
     for (one, too_large) in line {
         let fits = too_large.is_none() && free.holds(&one.room);
-        let may = behind.as_ref().is_none_or(|gap| fits && gap.admits(one, now));
+        let may = surveyed && behind.as_ref().is_none_or(|gap| fits && gap.admits(one, now));
         let all = one.room.brokers;
         let lacking = if fits && may { outside.lacking(&one.key, all) } else { 0 };
         if one.away == Away::Whole && (!fits || !may || lacking > 0) && outside.takes(&one.key, all) {
@@ -187,26 +191,30 @@ pub fn schedule<K: Ord + Clone>(
         if here == 0 {
             if let Some(why) = too_large {
                 let what = if one.away == Away::Whole { "all" } else { "the rest" };
-                schedule.never.push((one.key.clone(), format!("{why}; and no peer has room for {what} of it now")));
+                let why = match outside.says_why(&one.key) {
+                    true => why,
+                    false => format!("{why}; and no peer has room for {what} of it now"),
+                };
+                schedule.never.push((one.key.clone(), why));
                 continue;
             }
             if let Some(why) = outside.short(&one.key) {
                 schedule.unfit.push((one.key.clone(), why));
                 continue;
             }
-            if fits {
-                // Which nodes come free when is nobody's to know: whatever passed it could delay it.
-                let lack = format!("the nodes have no room for {lacking} of its {all} brokers");
-                schedule.head = Some((one.key.clone(), lack));
-                surveyed = false;
-                break;
-            }
-            schedule.head = Some((one.key.clone(), free.first_lack(&one.room).unwrap_or_default()));
+            let lack = match fits {
+                true => format!("the nodes have no room for {lacking} of its {all} brokers"),
+                false => free.first_lack(&one.room).unwrap_or_default(),
+            };
+            schedule.head = Some((one.key.clone(), lack));
+            // Which nodes come free when is nobody's to know: whatever started here before it could delay it.
+            surveyed = rules.backfill && !fits;
             if !rules.backfill {
-                surveyed = false;
                 break;
             }
-            behind = Some(Gap::before(one, rules, running.iter().chain(&started)));
+            if surveyed {
+                behind = Some(Gap::before(one, rules, running.iter().chain(&started)));
+            }
             continue;
         }
         let room = one.room.of_brokers(here);

@@ -5,6 +5,7 @@ use serde_json::json;
 use tributary::api::flux_job::{JobPhase, JobResult};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::{condition, reason};
+use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
 use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
@@ -23,6 +24,11 @@ async fn room(peers: &Api<ClusterPeer>, place: &Place, brokers: u32) {
         if room.is_some_and(|room| room.left.brokers == Some(brokers)) { Ok(()) } else { Err(format!("{rooms:?}")) }
     })
     .await;
+}
+
+/// The slot of the other part of a FluxJob that was split.
+async fn slot(place: &Place, job: &str) -> String {
+    names::sent(job, &jobs(place).get(job).await.unwrap().metadata.uid.unwrap_or_default())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +82,7 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
         if split { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;
-    east.burst("wide", "wide-burst-0", BurstPhase::Ready).await;
+    east.burst("wide", &slot(&east, "wide").await, BurstPhase::Ready).await;
     room(&peers, &east, 1).await;
     submit(&east, "wider", json!({"size": 4, "allowBurst": true})).await;
     told(&east, "wider", JobPhase::Waiting, "it can never start here: 4 brokers are needed").await;
@@ -90,7 +96,7 @@ async fn bursts_of_peers_get_what_a_flux_setup_grants_and_no_more() {
     // Its room on both sides goes to the next.
     jobs(&east).delete("wide", &Default::default()).await.unwrap();
     until(&east, "wider", JobPhase::Running).await;
-    east.burst("wider", "wider-burst-0", BurstPhase::Ready).await;
+    east.burst("wider", &slot(&east, "wider").await, BurstPhase::Ready).await;
     jobs(&east).delete("wider", &Default::default()).await.unwrap();
     room(&peers, &east, 3).await;
     for place in [&east, &west] {

@@ -78,7 +78,7 @@ pub(crate) fn peers_of(bursting: &Arc<Bursting>) -> Peers {
         let roomy = bursting.rooms();
         Box::new(move |part, coming| {
             let coming: Vec<_> = coming.iter().map(|(peer, part)| (peer.as_str().into(), wish(part))).collect();
-            roomy(&wish(part), &part.evictions, &coming).map(String::from)
+            roomy(&wish(part), &part.evictions, &coming).map(String::from).map_err(|none| none.to_string())
         })
     })
 }

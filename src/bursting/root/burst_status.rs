@@ -441,7 +441,8 @@ impl<'a> Draft<'a> {
     }
 
     /// A peer that its user named before this one and that may be about to connect, and for how long that is awaited: its agent,
-    /// or this one, may just have started.
+    /// or this one, may just have started. A FluxJob that is sent does not wait: its queue has chosen by who is connected, and
+    /// takes back what is placed nowhere.
     fn asked_before(
         &self,
         chosen: &PeerName,
@@ -449,6 +450,9 @@ impl<'a> Draft<'a> {
         excluded: &BTreeMap<PeerName, String>,
     ) -> Option<(PeerName, Duration)> {
         let view = self.view;
+        if wish.whole {
+            return None;
+        }
         let before = wish.peers.iter().take_while(|peer| *peer != chosen).filter(|peer| !excluded.contains_key(*peer));
         let awaited = |peer: &PeerName| {
             let there = view.peers.get(peer)?;

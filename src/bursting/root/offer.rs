@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, BurstStatus};
-use tributary_api::labels;
+use tributary_api::labels::{self, reason};
 use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 use super::hold;
@@ -149,9 +149,9 @@ pub(crate) fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<Pee
     refusal.offer == burst.offered() && refusal.peer_generation == generation
 }
 
-/// Whether the peer's owner threw the burst out: that is final for this offer.
+/// Whether the peer's owner threw the burst out, or it never came about there: that is final for this offer.
 pub(crate) fn evicted(refusal: &BurstRefusal) -> bool {
-    refusal.reason == RejectionReason::EvictedByProvider.as_str()
+    [RejectionReason::EvictedByProvider.as_str(), reason::NEVER_JOINED].contains(&refusal.reason.as_str())
 }
 
 /// UID of a Burst; empty for one that was never stored.

@@ -193,16 +193,28 @@ pub fn place(
     Err(none)
 }
 
-/// The peer that seems to have room for `wish`, or could have it, if there is one: nobody is asked in the hope that it has.
+/// The peer that seems to have room for `wish`, or could have it: nobody is asked in the hope that it has.
+///
+/// # Errors
+/// There is none.
 pub(crate) fn roomy(
     wish: &Wish,
     peers: &BTreeMap<PeerName, PeerView>,
     claimed: &BTreeMap<PeerName, Claimed>,
     excluded: &BTreeMap<PeerName, String>,
-) -> Option<PeerName> {
-    let candidates = candidates(wish, peers, claimed, excluded).into_iter();
-    let roomy = |one: &Candidate| matches!(one.fit, Ok(Fit::Roomy(_) | Fit::Growing(_)));
-    candidates.filter(roomy).map(|one| one.peer).next()
+) -> Result<PeerName, NoCandidate> {
+    let mut none = NoCandidate::default();
+    for Candidate { peer, fit, .. } in candidates(wish, peers, claimed, excluded) {
+        let reason = match fit {
+            Ok(Fit::Roomy(_) | Fit::Growing(_)) => return Ok(peer),
+            Ok(Fit::Unknown) => {
+                "it does not tell what room it has (export.capacity of our ClusterPeer there)".to_owned()
+            }
+            Ok(Fit::Short(reason)) | Err(reason) => reason,
+        };
+        none.reasons.insert(peer, reason);
+    }
+    Err(none)
 }
 
 /// Whether a peer that may be asked has room for `wish` only with nodes that it would add.
@@ -565,7 +577,7 @@ mod tests {
         peers.get_mut("west").unwrap().generation = Some(4);
         let chosen = |peers: &BTreeMap<PeerName, PeerView>, wish: &Wish| {
             let excluded = evicting(std::slice::from_ref(&eviction), peers);
-            roomy(wish, peers, &BTreeMap::new(), &excluded).map(String::from)
+            roomy(wish, peers, &BTreeMap::new(), &excluded).map(String::from).ok()
         };
         assert_eq!(chosen(&peers, &wish).as_deref(), Some("north"));
         assert_eq!(chosen(&peers, &named(3, &["west"])), None);
@@ -586,7 +598,7 @@ mod tests {
         assert_eq!(placed(&peers, named(3, &["north"])).as_deref(), Ok("north"), "a burst like any other");
         peers.get_mut("west").unwrap().capacity.as_mut().unwrap().whole = true;
         assert_eq!(placed(&peers, whole(wish(3))).as_deref(), Ok("west"), "though north has more room");
-        assert_eq!(roomy(&whole(wish(3)), &peers, &BTreeMap::new(), &BTreeMap::new()), Some("west".into()));
+        assert_eq!(roomy(&whole(wish(3)), &peers, &BTreeMap::new(), &BTreeMap::new()), Ok("west".into()));
     }
 
     /// Peers like those of the world, of which these could add so many cores, on nodes of 8 each.
@@ -610,7 +622,7 @@ mod tests {
         let (none, excluded) = (BTreeMap::new(), BTreeMap::from([(PeerName::from("silent"), "no".to_owned())]));
         let placed = |peers: &BTreeMap<PeerName, PeerView>, wish: &Wish| {
             let placed = place(wish, peers, &none, &excluded).map_err(|none| none.to_string());
-            let roomy = roomy(wish, peers, &none, &excluded);
+            let roomy = roomy(wish, peers, &none, &excluded).ok();
             assert!(roomy.is_none() || roomy.as_ref() == placed.as_ref().ok(), "{roomy:?} {placed:?}");
             (placed.map(String::from), roomy.is_some())
         };
@@ -640,8 +652,8 @@ mod tests {
         let claimed = [("west".into(), claimed)].into();
         let none = place(&named(9, &["west"]), &west, &claimed, &excluded);
         assert_eq!(none.unwrap().as_str(), "west", "it may know better");
-        assert_eq!(roomy(&named(9, &["west"]), &west, &claimed, &excluded), None);
-        assert_eq!(roomy(&named(4, &["west"]), &west, &claimed, &excluded), Some("west".into()));
+        assert!(roomy(&named(9, &["west"]), &west, &claimed, &excluded).is_err());
+        assert_eq!(roomy(&named(4, &["west"]), &west, &claimed, &excluded), Ok("west".into()));
     }
 
     #[test]
@@ -650,16 +662,24 @@ mod tests {
         let placed = |wish: &Wish| place(wish, &peers, &BTreeMap::new(), &BTreeMap::new()).map(String::from);
         assert_eq!(placed(&wish(60)).as_deref(), Ok("silent"));
         assert_eq!(placed(&named(60, &["west", "silent"])).as_deref(), Ok("silent"));
-        assert_eq!(roomy(&wish(60), &peers, &BTreeMap::new(), &BTreeMap::new()), Some("west".into()));
+        assert_eq!(roomy(&wish(60), &peers, &BTreeMap::new(), &BTreeMap::new()), Ok("west".into()));
     }
 
     #[test]
     fn who_only_may_have_room_is_not_roomy() {
-        let found = |wish: &Wish| roomy(wish, &world(), &BTreeMap::new(), &BTreeMap::new()).map(String::from);
+        let all = |wish: &Wish| roomy(wish, &world(), &BTreeMap::new(), &BTreeMap::new()).map(String::from);
+        let found = |wish: &Wish| all(wish).ok();
         assert_eq!(found(&wish(3)).as_deref(), Some("north"), "the most of it");
         assert_eq!(found(&named(3, &["away", "west", "north"])).as_deref(), Some("west"), "the first that has it");
         assert_eq!(found(&named(60, &["west"])), None, "asked in vain otherwise");
         assert_eq!(found(&selected(60, "region", "eu")), None, "silence is no room");
+        let why = all(&named(3, &["silent", "wset", "away"])).unwrap_err();
+        let why: Vec<&str> = why.reasons.values().map(String::as_str).collect();
+        assert_eq!((why[0], why.len()), ("not connected", 3));
+        assert!(
+            why[1].contains("export.capacity") && why[2].contains("there is no ClusterPeer of this name"),
+            "{why:?}"
+        );
     }
 
     proptest! {

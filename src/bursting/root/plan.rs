@@ -498,6 +498,8 @@ spec:
         let [known] = made[0].spec.evictions.as_slice() else { panic!("{:?}", made[0].spec.evictions) };
         assert!(known.peer == "west" && offer::stands(known, &made[0], &peers(4)), "{known:?}");
         assert!(!offer::stands(known, &made[0], &peers(5)), "its policy is another");
+        let absent = written(serde_json::json!([eviction("west", "NeverJoined")]).to_string());
+        assert_eq!(applied(&plan(&absent, &[], given(None)))[0].spec.evictions.len(), 1, "it had its time");
         // While the instance runs it stays as it is, and so does what was offered.
         let mut root = root;
         root.spec.flux.bursting.clusters[0].size = Some(2);

@@ -91,8 +91,9 @@ fn left_behind(wanted: &MiniCluster, template: &BurstTemplate, drain: Lasting) -
     };
     let size = u32::try_from(wanted.spec.size()).unwrap_or(0);
     let mut own = wanted.spec.clone();
-    // It is for the queue here: peers count GPUs by the names that they know.
+    // They are for the queue here: peers count GPUs by the names that they know, and say themselves how urgent pods are.
     own.pod.annotations.remove(labels::GPU_RESOURCE);
+    own.pod.priority_class_name = None;
     let (mut given, mut made) = (json_of(&own), json_of(&whole_spec(template.clone(), size, drain)));
     if let Some(flux) = given.get_mut("flux").and_then(Value::as_object_mut) {
         // Whoever is alone has no other version to agree with; and the older word for a time-out is read as the newer.
@@ -201,6 +202,8 @@ mod tests {
         assert!(sent(large).unwrap_err().starts_with("the template has 30"));
         let gpus = json!({"pod": {"annotations": {(labels::GPU_RESOURCE): "example.com/wafer"}}});
         assert!(sent(gpus).is_ok(), "how they are counted here");
+        let urgent = sent(json!({"pod": {"priorityClassName": "urgent"}})).unwrap();
+        assert!(!urgent.spec.template.to_string().contains("urgent"), "who hosts pods says how urgent they are");
         // What all bursts of this cluster have is no other.
         let drain = |seconds: u64| sent(json!({"flux": {"drainSeconds": seconds}}));
         let own = Times::default().drain.as_secs();

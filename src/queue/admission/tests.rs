@@ -193,7 +193,9 @@ impl World {
             held: &look.held,
             bursts: &[],
             nodes: &crate::nodes::tests::without_end(),
-            peers: &(Arc::new(|| Box::new(|_: &_, _: &_| None) as overflow::PeersNow) as overflow::Peers),
+            peers: &(Arc::new(|| Box::new(|_: &_, _: &_| Err(String::new())) as overflow::PeersNow) as overflow::Peers),
+            cluster_peers: &[],
+            began: at(0),
             sender: &overflow::sender(),
             elsewhere: &[],
         };

@@ -96,9 +96,15 @@ impl Draft<'_> {
             if self.has_ended_elsewhere(burst) {
                 return Vec::new();
             }
-            let phase = burst.status.as_ref().map(|status| status.phase);
+            let said = burst.status.as_ref();
+            let phase = said.map(|status| status.phase);
             if let (Some(sent), Some(phase)) = (&mut self.status.sent, phase) {
                 sent.phase = phase.to_string();
+            }
+            // As long as a peer has it, and may be away.
+            let there = said.filter(|said| said.peer.is_some() && !said.message.is_empty());
+            if let (Some(said), Some(why)) = (there, &self.status.recalled) {
+                self.status.message = format!("it is taken back: {why}; {}", said.message);
             }
             let released = burst.spec.release && phase == Some(BurstPhase::Released);
             self.then = match uid_of(&burst.metadata) {

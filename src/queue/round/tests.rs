@@ -12,6 +12,7 @@ use crate::priorities::tests::classes;
 
 mod elsewhere;
 mod limits;
+mod split;
 mod turns;
 
 /// A count that closures share.
@@ -32,6 +33,8 @@ impl Asked {
 #[derive(Default)]
 struct World {
     second: i64,
+    /// When this leader's term began.
+    began: i64,
     setups: Vec<Arc<FluxSetup>>,
     jobs: Vec<Arc<FluxJob>>,
     mini_clusters: Vec<Arc<MiniCluster>>,
@@ -124,16 +127,6 @@ impl World {
                 (pods(gang) > most && groups.is_empty()).then(|| format!("they can hold {most} of {}", pods(gang)))
             }),
         };
-        let (room, asked) = (self.peer, self.peers_asked.clone());
-        let peers: Peers = Arc::new(move || {
-            let asked = asked.clone();
-            Box::new(move |part: &Part, coming: &[(String, Part)]| {
-                asked.set(asked.get() + 1);
-                let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
-                let thrown_out = part.evictions.iter().any(|one| one.peer == "west");
-                (part.brokers + taken <= room && !thrown_out).then(|| "west".to_owned())
-            })
-        });
         let view = View {
             now: at(100 + self.second),
             setup: self.setups.first(),
@@ -150,7 +143,9 @@ impl World {
             held: &self.held,
             bursts: &self.bursts,
             nodes: &nodes,
-            peers: &peers,
+            peers: &elsewhere::peers(self.peer, self.peers_asked.clone()),
+            cluster_peers: &[object("ClusterPeer", "west", 0, json!({"spec": {}}))],
+            began: at(100 + self.began),
             sender: &overflow::sender(),
             elsewhere: &self.elsewhere,
         };
@@ -159,9 +154,7 @@ impl World {
             self.granted.remove(uid);
             self.starts.remove(uid);
         }
-        for uid in round.grow.keys() {
-            self.growing.remove(uid);
-        }
+        self.growing.retain(|uid, _| !round.grow.contains_key(uid));
         self.standing = round.standing.clone();
         self.told.clone_from(&round.told);
         self.gangs.clone_from(&round.gangs);

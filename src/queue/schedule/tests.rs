@@ -299,6 +299,12 @@ fn what_does_not_fit_is_sent_where_a_peer_has_room_for_all_of_it() {
     // Nodes that are full are no reason to stay.
     let seen = beside(&rules(8), &[], &[whole(1, 6, 1)], World { full_for: 1, peer: 6 });
     assert_eq!((sent(&seen), seen.used.brokers), (vec![1], 0));
+    // Behind one that waits for them, nobody starts here; who is sent takes nothing of them.
+    let line = [whole(1, 6, 1), whole(2, 3, 2), waits(3, 1, 3, Some(1))];
+    let seen = beside(&rules(8), &[], &line, World { full_for: 1, peer: 3 });
+    assert_eq!((seen.start.clone(), sent(&seen), seen.head.unwrap().0), (vec![2], vec![2], 1));
+    assert_eq!(seen.open, Requests::default());
+    assert!(beside(&strict, &[], &line, World { full_for: 1, peer: 3 }).start.is_empty(), "nobody passes anybody");
     // Nobody who may not be sent is.
     let full = [runs(8, 0, None)];
     let seen = beside(&rules(8), &full, &[waits(1, 2, 1, None), whole(2, 2, 2)], World { full_for: 0, peer: 9 });

@@ -37,6 +37,22 @@ fn a_job_that_may_burst_is_split_and_takes_only_its_part_from_then_on() {
     assert!(world.round().contains(&"later-uid".to_owned()));
 }
 
+/// One peer, west, that has room for so many brokers.
+pub(super) fn peers(room: u32, asked: Asked) -> overflow::Peers {
+    Arc::new(move || {
+        let asked = asked.clone();
+        Box::new(move |part: &Part, coming: &[(String, Part)]| {
+            asked.set(asked.get() + 1);
+            let taken: u32 = coming.iter().map(|(_, part)| part.brokers).sum();
+            if let Some(one) = part.evictions.iter().find(|one| one.peer == "west") {
+                return Err(format!("west: refused ({}): {}", one.reason, one.message));
+            }
+            let fits = part.brokers + taken <= room;
+            fits.then(|| "west".to_owned()).ok_or_else(|| format!("west: it has no room for {}", part.brokers))
+        })
+    })
+}
+
 impl World {
     /// What the peers make of the Burst of a FluxJob.
     fn burst(&mut self, job: &str, status: Value) {
@@ -47,12 +63,12 @@ impl World {
         Arc::make_mut(burst).status = Some(serde_json::from_value(whole).unwrap());
     }
 
-    fn of(&self, job: &str) -> FluxJobStatus {
+    pub(super) fn of(&self, job: &str) -> FluxJobStatus {
         self.jobs.iter().find(|one| one.name_any() == job).unwrap().status.clone().unwrap()
     }
 }
 
-fn overflowing(policy: &str, brokers: u32, peer: u32) -> World {
+pub(super) fn overflowing(policy: &str, brokers: u32, peer: u32) -> World {
     let mut world = World { peer, ..World::default() };
     world.setup("default", 0, json!({"quota": {"brokers": brokers}, "overflow": {"policy": policy}}));
     world
@@ -68,7 +84,9 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
     let sent = world.of("there");
     assert_eq!((sent.peer.as_deref(), sent.phase, sent.split), (Some("west"), JobPhase::Ready, None));
     assert_eq!(sent.sent.unwrap().burst, "there.sent.fluxjob");
-    assert_eq!(world.message("later"), "it is next in line: 2 brokers are needed, 1 are free");
+    let told =
+        "it is next in line: 2 brokers are needed, 1 are free; it is not sent to a peer: west: it has no room for 2";
+    assert_eq!(world.message("later"), told);
     // Neither a cache that is behind nor another leader makes anything of it here.
     Arc::make_mut(&mut world.jobs[1]).status = None;
     world.round();
@@ -174,7 +192,7 @@ fn a_job_that_came_back_is_offered_again_after_a_while_and_one_that_cannot_trave
     let services = json!({"services": [{"name": "db", "image": "postgres"}]});
     world.job("bound", 2, json!({"size": 3, "allowBurst": true, "miniCluster": services}));
     assert_eq!(world.round(), ["sent-uid"]);
-    let told = "and no peer has room for all of it now; it is not sent to a peer: spec.miniCluster.services does not travel to a peer";
+    let told = "3 brokers are needed, 2 is the whole quota; it is not sent to a peer: spec.miniCluster.services does not travel to a peer";
     assert!(world.message("bound").ends_with(told), "{}", world.message("bound"));
     world.burst("sent", json!({"phase": "Pending", "message": "west: not connected"}));
     world.round();
@@ -185,6 +203,25 @@ fn a_job_that_came_back_is_offered_again_after_a_while_and_one_that_cannot_trave
     world.second += 70;
     assert_eq!(world.round(), ["sent-uid"]);
     assert_eq!(world.bursts.len(), 1);
+}
+
+#[test]
+fn the_first_that_waits_for_peers_says_why_and_nothing_is_made_of_those_that_ask_for_as_much() {
+    let mut world = overflowing("Whole", 2, 2);
+    let services = json!({"services": [{"name": "db", "image": "postgres"}]});
+    world.job("first", 1, json!({"size": 4, "allowBurst": true})).job(
+        "less",
+        2,
+        json!({"size": 3, "allowBurst": true}),
+    );
+    world.job("bound", 3, json!({"size": 4, "allowBurst": true, "miniCluster": services}));
+    world.job("small", 4, json!({"size": 3, "allowBurst": true, "miniCluster": services}));
+    assert_eq!(world.round(), [""; 0]);
+    let told = |world: &World, job: &str| world.message(job).rsplit("; ").next().unwrap().to_owned();
+    assert_eq!(told(&world, "first"), "it is not sent to a peer: west: it has no room for 4");
+    for job in ["less", "bound", "small"] {
+        assert_eq!(told(&world, job), "and no peer has room for all of it now", "{job}");
+    }
 }
 
 #[test]
@@ -207,9 +244,16 @@ fn a_job_that_a_peer_threw_out_is_not_sent_there_again() {
     assert_eq!((returned.times, evictions), (1, vec![("west", Some(4))]), "who had no room is asked again");
     world.second += 7200;
     assert_eq!(world.round(), [""; 0], "however long ago that was");
-    let told = "it is not sent to a peer: west threw it out: its HostedBurst was deleted";
+    let told = "it is not sent to a peer: west: refused (EvictedByProvider): its HostedBurst was deleted";
     assert!(world.message("sent").ends_with(told), "{}", world.message("sent"));
-    Arc::make_mut(&mut world.jobs[0]).status.as_mut().unwrap().returned.as_mut().unwrap().evictions.clear();
+    // What another did is no reason why this one does not take it.
+    let status = Arc::make_mut(&mut world.jobs[0]).status.as_mut().unwrap();
+    status.returned.as_mut().unwrap().evictions[0].peer = "south".into();
+    world.peer = 1;
+    assert_eq!(world.round(), [""; 0]);
+    let told = "it is not sent to a peer: west: it has no room for 3";
+    assert!(world.message("sent").ends_with(told), "{}", world.message("sent"));
+    world.peer = 9;
     assert_eq!(world.round(), ["sent-uid"]);
     assert_eq!(world.of("sent").returned.unwrap().times, 1, "that it came back once is still known");
 }
@@ -336,13 +380,24 @@ fn a_split_job_whose_other_part_a_peer_threw_out_is_not_split_onto_it_again() {
     assert_eq!((returned.times, evictions, world.mini_clusters.len()), (1, vec![("west", Some(4))], 0));
     world.second += 7200;
     assert_eq!(world.round(), [""; 0], "however long ago that was");
-    let told = "it is not sent to a peer: west threw it out: its HostedBurst was deleted";
+    let told = "it is not sent to a peer: west: refused (EvictedByProvider): its HostedBurst was deleted";
     assert!(world.message("wide").ends_with(told), "{}", world.message("wide"));
     // Somebody asks for it again.
     let retry = [(labels::RETRY.to_owned(), "now".to_owned())].into();
     Arc::make_mut(&mut world.jobs[0]).metadata.annotations = Some(retry);
     assert_eq!(world.round(), ["wide-uid"]);
     assert_eq!(world.of("wide").split.unwrap().peer.as_deref(), Some("west"));
+}
+
+#[test]
+fn a_job_that_is_taken_back_from_a_peer_that_is_away_says_so() {
+    let mut world = overflowing("Whole", 2, 9);
+    world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
+    world.round();
+    world.burst("sent", json!({"phase": "Lost", "peer": "west", "message": "west is out of contact"}));
+    Arc::make_mut(&mut world.jobs[0]).spec.suspend = true;
+    (0..2).for_each(|_| drop(world.round()));
+    assert_eq!(world.message("sent"), "it is taken back: it is suspended; west is out of contact");
 }
 
 /// What may happen between two rounds.

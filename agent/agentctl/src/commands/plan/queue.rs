@@ -62,9 +62,14 @@ impl Applicant {
         self.job.as_ref().map_or(self.limit, |job| limits::of_job(job, longest))
     }
 
-    /// Whether a peer may take a part of it, or all.
-    fn may_overflow(&self, setup: &FluxSetup) -> bool {
-        self.job.as_ref().is_some_and(|job| job.spec.allow_burst) && setup.spec.overflow.policy != OverflowPolicy::Never
+    /// What of it a peer may take.
+    fn overflows(&self, setup: &FluxSetup) -> Option<&'static str> {
+        let job = self.job.as_ref().filter(|job| job.spec.allow_burst)?;
+        match setup.spec.overflow.policy {
+            OverflowPolicy::Split => (job.spec.size > 1).then_some("a part of it"),
+            OverflowPolicy::Whole => Some("all of it"),
+            OverflowPolicy::Never | OverflowPolicy::Unknown(_) => None,
+        }
     }
 }
 
@@ -168,16 +173,16 @@ fn answered(
             problems.push(Problem::new(field, "TooLong", message));
         }
     }
-    let may_overflow = one.may_overflow(setup);
+    let overflows = one.overflows(setup);
     let behind = match plan.waiting {
         0 => String::new(),
         waiting => format!(", with {waiting} others: priority says who is first"),
     };
-    let elsewhere = if may_overflow { "; a part of it may overflow to a peer before" } else { "" };
+    let elsewhere = overflows.map(|what| format!("; {what} may overflow to a peer before")).unwrap_or_default();
     let starts = decided.start.contains(&one.at);
     plan.summary = match (whole.first_lack(&one.room), left.first_lack(&one.room)) {
-        (Some(lack), _) if may_overflow => {
-            format!("the quota as a whole is too small ({lack}): it starts only if a peer takes a part of it")
+        (Some(lack), _) if let Some(what) = overflows => {
+            format!("the quota as a whole is too small ({lack}): it starts only if a peer takes {what}")
         }
         (Some(lack), _) => {
             let message = format!("the quota of FluxSetup {name} is too small for it, whoever waits: {lack}");

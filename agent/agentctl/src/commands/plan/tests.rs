@@ -492,8 +492,11 @@ fn a_flux_job_is_planned_as_the_mini_cluster_it_makes() {
     assert_eq!(reason(SOLVE, None).as_deref(), Some("NoFluxSetup"));
     let small = json!({"quota": {"brokers": 2}});
     assert_eq!(reason(SOLVE, setup(small.clone(), json!({}))).as_deref(), Some("NeverFits"));
-    let split = json!({"quota": {"brokers": 2}, "overflow": {"policy": "Split"}});
-    assert_eq!(reason(SOLVE, setup(split, json!({}))), None, "a peer may take a part");
+    for (policy, what) in [("Split", "a peer takes a part of it"), ("Whole", "a peer takes all of it")] {
+        let overflow = json!({"quota": {"brokers": 2}, "overflow": {"policy": policy}});
+        let plan = queued(SOLVE, setup(overflow, json!({})));
+        assert!(plan.problems.is_empty() && plan.queue.unwrap().summary.ends_with(what), "{policy}");
+    }
     let long = SOLVE.replace("size: 3", "size: 3, miniCluster: {deadlineSeconds: 7200}");
     assert_eq!(reason(&long, setup(json!({"maxDuration": "1h"}), json!({}))).as_deref(), Some("TooLong"));
     let wrong = SOLVE.replace("size: 3", "sise: 3");

@@ -2,6 +2,19 @@
 
 use super::*;
 
+/// The danger: its FluxJob takes back what is placed nowhere, and then waits for a minute or longer.
+#[test]
+fn a_whole_instance_does_not_wait_for_a_better_peer_to_connect() {
+    let mut world = World::new();
+    let (whole, free_cores, largest_free_node_cores) = (true, 9, 9);
+    for peer in world.peers.values_mut() {
+        let room = tributary_contract::Capacity { whole, free_cores, largest_free_node_cores, ..Default::default() };
+        peer.capacity = Some(room);
+    }
+    world.named(&["west", "north"]).edit(|spec| spec.whole = true).cut("west").step();
+    world.is(BurstPhase::Offered, Some("north"));
+}
+
 #[test]
 fn a_whole_instance_is_offered_only_to_who_knows_such_and_its_result_stands() {
     let mut world = World::new();

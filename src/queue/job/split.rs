@@ -1,0 +1,50 @@
+//! A FluxJob that was split: what its part here waits for, and for how long. Pure.
+
+use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::minicluster::MiniCluster;
+
+use super::{Draft, Terms};
+use crate::{evictions, overflow};
+
+impl Draft<'_> {
+    /// Whether it was split, and no peer takes the other part, or its brokers at the one that did never joined: then it is taken
+    /// back, unless that may still change.
+    pub(super) fn is_alone(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) -> bool {
+        let Some(split) = &self.status.split else { return false };
+        let nobody = || overflow::patience(split, self.now).map(|left| (left, None));
+        let with_peer = || {
+            let (left, why) = overflow::patience_with_peer(split, mini_cluster, part, terms.began, self.now)?;
+            Some((left, Some((split.peer.clone()?, why))))
+        };
+        let Some((left, absent)) = nobody().or_else(with_peer) else { return false };
+        if !left.is_zero() {
+            self.wake = Some(left);
+            return false;
+        }
+        let before = self.status.returned.as_ref();
+        let (returned, why) = match absent {
+            None => {
+                let returned = part.and_then(|part| evictions::of_split(self.job, before, part));
+                (returned, "no peer takes its other part".to_owned())
+            }
+            Some((peer, why)) => {
+                let known = terms.cluster_peers.iter().find(|one| one.name_any() == peer);
+                let generation = known.and_then(|known| known.metadata.generation);
+                (evictions::of_absent(self.job, before, (&peer, generation), &why), format!("{peer}: {why}"))
+            }
+        };
+        if returned.is_some() {
+            self.status.returned = returned;
+        }
+        self.recall(why);
+        true
+    }
+
+    /// That its command has yet to begin, though its instance is up: not all its brokers are there.
+    pub(super) fn waits_for_brokers(&self, mini_cluster: &MiniCluster) -> Option<String> {
+        let split = self.status.split.as_ref().filter(|split| !split.joined)?;
+        let waits = overflow::waits_for_all(mini_cluster);
+        waits.then(|| format!("it waits until all its brokers are there: {}", overflow::whereabouts(split)))
+    }
+}

@@ -1,0 +1,141 @@
+//! FluxJobs that are split: which can be, and whether their other part joins.
+
+use super::elsewhere::overflowing;
+use super::*;
+
+#[test]
+fn a_job_that_could_not_run_in_parts_is_not_split_and_says_why() {
+    for (brings, told) in [
+        (
+            json!({"flux": {"topology": "kary:2"}}),
+            "in parts, its MiniCluster would be refused: spec.flux.topology: topology kary:2 would connect brokers",
+        ),
+        (
+            json!({"volumes": {"data": {"path": "/srv/data", "capacity": "5Gi"}}}),
+            "spec.miniCluster.volumes.data is made in this cluster: brokers elsewhere would see an empty directory",
+        ),
+    ] {
+        let mut world = overflowing("Split", 4, 9);
+        world.asks("runs", 1, 2).job("wide", 2, json!({"size": 4, "allowBurst": true, "miniCluster": brings}));
+        assert_eq!(world.round(), ["runs-uid"]);
+        let message = world.message("wide");
+        assert!(message.contains(&format!("it is not sent to a peer: {told}")), "{message}");
+        // It runs here as a whole.
+        world.mini_clusters.clear();
+        world.granted.clear();
+        assert_eq!(world.round(), ["wide-uid"]);
+        assert_eq!(world.of("wide").split, None);
+    }
+    // As long a name as a FluxJob may have.
+    let (mut world, name) = (overflowing("Split", 2, 9), "a".repeat(52));
+    world.job(&name, 1, json!({"size": 4, "allowBurst": true}));
+    assert_eq!(world.round(), [format!("{name}-uid")]);
+    assert!(world.of(&name).split.is_some());
+}
+
+#[test]
+fn a_job_whose_command_waits_for_a_number_of_brokers_is_split_if_so_many_are_elsewhere() {
+    for (here, wait, away) in [
+        (4, json!({"for": 3}), None),
+        (4, json!({"for": 2}), Some(2)),
+        (3, json!({"for": 3}), Some(3)),
+        (4, json!({"for": 3, "timeout": "1m"}), Some(2)),
+        (4, json!({"for": 6}), None),
+    ] {
+        let mut world = overflowing("Split", here, 9);
+        let brings = json!({"flux": {"bursting": {"wait": wait}}});
+        world.job("wide", 1, json!({"size": 6, "allowBurst": true, "miniCluster": brings}));
+        world.round();
+        assert_eq!(world.of("wide").split.map(|split| split.away), away, "{wait}: {}", world.message("wide"));
+        if here == 4 && wait == json!({"for": 3}) {
+            let told = "it can never start here: 6 brokers are needed, 4 is the whole quota; it is not sent to a peer: in parts, \
+                        its command would wait for ever: 2 brokers would be elsewhere, of the 3 that it waits for";
+            assert!(world.message("wide").starts_with(told), "{}", world.message("wide"));
+        }
+    }
+}
+
+/// A time as a Burst has it.
+fn when(second: i64) -> String {
+    format!("{:.6}", at(100 + second))
+}
+
+/// A FluxJob of six brokers, two of them for west. Its command waits for all of them.
+fn split_onto_west() -> World {
+    let mut world = overflowing("Split", 4, 9);
+    world.job("wide", 1, json!({"size": 6, "allowBurst": true}));
+    Arc::make_mut(&mut world.jobs[0]).metadata.uid = Some("0f1e2d3c".into());
+    assert_eq!(world.round(), ["0f1e2d3c"]);
+    let slot = "wide-0f1e2d";
+    let bursting = json!({"clusters": [{"name": slot, "size": 2}], "span": true, "wait": {"for": "All"}});
+    let owner = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob", "name": "wide", "uid": "0f1e2d3c",
+        "controller": true}]);
+    let spec = json!({"size": 4, "containers": [{}], "flux": {"bursting": bursting}});
+    world.cluster("wide", 2, json!({"spec": spec, "ownerReferences": owner}));
+    let owner = json!([{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "wide",
+        "uid": "wide-uid", "controller": true}]);
+    let part = json!({"spec": {"size": 2}, "ownerReferences": owner});
+    world.bursts.push(object("Burst", &names::burst_object("wide", slot), 3, part));
+    world
+}
+
+impl World {
+    /// How the MiniCluster of `wide` stands, since when; and the Burst of its other part.
+    fn stands(&mut self, (phase, since): (&str, i64), there: &Value) {
+        let is_up = if phase == "Running" { "True" } else { "False" };
+        let ready = json!({"type": "Ready", "status": is_up, "reason": phase, "message": "",
+            "lastTransitionTime": at(100 + since).to_string()});
+        let row = json!({"name": "wide-0f1e2d", "size": 2, "ready": 1, "phase": there["phase"], "peer": "west"});
+        let here = json!({"size": 4, "selector": "", "phase": phase, "incarnation": "j", "conditions": [ready],
+            "bursts": [row]});
+        Arc::make_mut(&mut self.mini_clusters[0]).status = Some(serde_json::from_value(here).unwrap());
+        Arc::make_mut(&mut self.bursts[0]).status = Some(serde_json::from_value(there.clone()).unwrap());
+    }
+}
+
+#[test]
+fn only_brokers_that_do_not_join_while_both_sides_are_up_are_the_peers_fault() {
+    let burst = |phase: &str, times: Value| json!({"peer": "west", "phase": phase, "times": times});
+    let joins = |since: i64| burst("Joining", json!({"accepted": when(0), "started": when(since)}));
+    let running = |since: i64| ("Running", since);
+    let mut lost = joins(0);
+    lost["lostSince"] = at(100).to_string().into();
+    for (case, here, there, began, recalled) in [
+        ("ten minutes", running(400), joins(400), 400, true),
+        ("less of them there", running(0), joins(401), 0, false),
+        ("less of them here", running(401), joins(0), 0, false),
+        ("an agent that leads since lately", running(0), joins(0), 401, false),
+        ("no lead", ("Starting", 0), joins(0), 0, false),
+        ("no pods yet", running(0), burst("Provisioning", json!({"accepted": when(0)})), 0, false),
+        ("it waits in a queue again", running(0), burst("Queued", json!({"started": when(0)})), 0, false),
+        ("its peer is away", running(0), burst("Lost", json!({"started": when(0)})), 0, false),
+        ("its peer was away", running(0), lost, 0, false),
+        ("they were there once", running(0), burst("Joining", json!({"started": when(0), "ready": when(9)})), 0, false),
+    ] {
+        let mut world = split_onto_west();
+        world.stands(here, &there);
+        (world.second, world.began) = (999, began);
+        world.round();
+        assert_eq!(world.of("wide").recalled.is_some(), recalled, "{case}: {}", world.message("wide"));
+    }
+}
+
+#[test]
+fn a_split_job_whose_other_part_never_joins_comes_back_and_is_not_split_onto_that_peer_again() {
+    let mut world = split_onto_west();
+    let joins = json!({"peer": "west", "phase": "Joining", "times": {"accepted": when(0), "started": when(0)}});
+    world.stands(("Running", 0), &joins);
+    world.second = 598;
+    world.round();
+    let told = "it waits until all its brokers are there: 4 brokers here, 2 on west (Joining)";
+    assert_eq!((world.of("wide").phase, world.message("wide").as_str()), (JobPhase::Ready, told));
+    world.round();
+    let why = "in 10m its brokers there did not all join, though their pods run";
+    assert_eq!(world.message("wide"), format!("it is taken back: west: {why}"));
+    world.bursts.clear();
+    (0..3).for_each(|_| drop(world.round()));
+    world.second += 7200;
+    assert_eq!(world.round(), [""; 0], "whoever has room");
+    let told = format!("it is not sent to a peer: west: refused ({}): {why}", reason::NEVER_JOINED);
+    assert!(world.message("wide").ends_with(&told), "{}", world.message("wide"));
+}
