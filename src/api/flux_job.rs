@@ -214,10 +214,13 @@ pub struct JobSplit {
     /// Whether they were all there once: then it stays split, whatever becomes of them.
     #[serde(skip_serializing_if = "is_default")]
     pub joined: bool,
-    /// Since when no peer takes them. After a minute it is taken back, and stands in line again. So it is if a peer has them, and
-    /// its brokers there do not join within 10 minutes though their pods run.
+    /// Since when no peer takes them. After a minute it is taken back, and stands in line again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alone_since: Option<Time>,
+    /// Since when their pods run at a peer in contact, and the instance here is up, without all of them there. After 10 minutes
+    /// it is taken back, and not split onto this peer again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub joining_since: Option<Time>,
 }
 
 /// A FluxJob that was sent to a peer as a whole. Which peer that is, is up to its Burst.

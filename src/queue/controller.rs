@@ -457,8 +457,10 @@ impl Queueing {
         let message = status.message.clone();
         let notice = match status.phase {
             JobPhase::Requested | JobPhase::Unknown(_) => return,
+            JobPhase::Ready if status.recalled.is_some() => return,
             JobPhase::Waiting => Notice::normal("Queue", "Waiting", message),
             JobPhase::Ready if status.sent.is_some() => Notice::normal("Queue", "Sent", message),
+            JobPhase::Ready if status.split.is_some() => Notice::normal("Queue", "Admitted", message),
             JobPhase::Ready => Notice::normal("Queue", "Admitted", "there is room for the whole of it"),
             JobPhase::Running => Notice::normal("Run", "Running", message),
             JobPhase::Finished => Notice::normal("Run", "Finished", message),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::duration::Lasting;
@@ -20,7 +20,6 @@ use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec, Phase, WaitFor};
 use tributary_api::selector::{PeerPreference, PeerSelector};
 use tributary_api::{labels, names};
-use tributary_cluster::conditions;
 use tributary_contract::RejectionReason;
 
 use super::job;
@@ -270,27 +269,27 @@ pub(crate) fn waits_for_all(mini_cluster: &MiniCluster) -> bool {
     wait.target == WaitFor::All && wait.timeout.is_none() && !is_for_people(spec)
 }
 
-/// How long the part here still waits for brokers whose pods run at a peer that is in contact, and why it would be taken back
-/// then. It counts from when both sides were up, and from `began`, when this leader's term did: what was stored before says
-/// nothing of how it stands now. `None`: one side is not up, the brokers were all there, or the command may run without them.
-pub(crate) fn patience_with_peer(
-    split: &JobSplit,
-    mini_cluster: &MiniCluster,
-    part: Option<&Burst>,
-    began: Timestamp,
-    now: Timestamp,
-) -> Option<(Duration, String)> {
-    let (here, there) = (mini_cluster.status.as_ref()?, part?.status.as_ref()?);
-    let ready = conditions::find(&here.conditions, labels::condition::READY).filter(|ready| ready.status == "True");
-    let is_up = here.phase == Some(Phase::Running);
-    let joins = there.phase == BurstPhase::Joining && there.lost_since.is_none();
-    if split.joined || !waits_for_all(mini_cluster) || !is_up || !joins {
-        return None;
-    }
-    let times = there.times.as_ref().filter(|times| times.ready.is_none())?;
-    let (Time(here), MicroTime(there)) = (ready?.last_transition_time.clone(), times.started.clone()?);
-    let why = format!("in {} its brokers there did not all join, though their pods run", Lasting::from(TO_JOIN));
-    Some((left(TO_JOIN, here.max(there).max(began), now), why))
+/// The same of brokers that a peer has and that might join; see [`may_join`]. What was stored before `began`, when this leader's
+/// term did, says nothing of how it stands now.
+pub(crate) fn patience_with_peer(split: &JobSplit, began: Timestamp, now: Timestamp) -> Option<Duration> {
+    let Time(since) = split.joining_since.clone()?;
+    Some(left(TO_JOIN, since.max(began), now))
+}
+
+/// Whether nothing but themselves keeps the brokers of the other part from joining, and the command waits for them: their pods
+/// run, their peer is in contact, our lead is up, and they were never all there.
+pub(crate) fn may_join(split: &JobSplit, mini_cluster: &MiniCluster, part: Option<&Burst>) -> bool {
+    let is_up = mini_cluster.status.as_ref().is_some_and(|here| here.phase == Some(Phase::Running));
+    let joins = part.and_then(|part| part.status.as_ref()).is_some_and(|there| {
+        let were_there = there.times.as_ref().is_some_and(|times| times.ready.is_some());
+        there.phase == BurstPhase::Joining && there.lost_since.is_none() && !were_there
+    });
+    is_up && joins && !split.joined && waits_for_all(mini_cluster)
+}
+
+/// Why a part that did not join is taken back.
+pub(crate) fn never_joined() -> String {
+    format!("in {} its brokers there did not all join, though their pods run", Lasting::from(TO_JOIN))
 }
 
 /// What is left of so much time.

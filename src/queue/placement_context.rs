@@ -186,8 +186,11 @@ impl Outside<Who> for PlacementContext<'_> {
                 self.chosen.insert(key.clone(), peer);
                 return true;
             }
-            // What is told of their room changes often, and each sentence is written: the first that waits for it has it.
-            Err(why) if self.refused.is_empty() => drop(self.bound.insert(key.clone(), cut(why))),
+            // Figures of room change often, and each sentence is written: only the first that waits for room has them, and those
+            // that were thrown out.
+            Err(why) if self.refused.is_empty() || !part.evictions.is_empty() => {
+                self.bound.insert(key.clone(), cut(why));
+            }
             Err(_) => {}
         }
         self.again_in(LOOK_AT_PEERS_AGAIN);

@@ -40,7 +40,7 @@ pub(super) fn standing(status: &FluxJobStatus, end: Option<End>) -> Vec<Statemen
     let running = match status.phase {
         JobPhase::Running => Statement::holds(RUNNING, "Running", "its instance is up"),
         JobPhase::Finished => Statement::fails(RUNNING, "Finished", "it has ended"),
-        _ => Statement::fails(RUNNING, "NotStarted", "its instance is not up yet"),
+        _ => Statement::fails(RUNNING, "NotStarted", "its command has not begun"),
     };
     let finished = match (status.phase, end) {
         (JobPhase::Finished, Some(end)) => Some(Statement::holds(FINISHED, end.reason(), status.message.clone())),

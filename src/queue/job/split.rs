@@ -1,5 +1,6 @@
 //! A FluxJob that was split: what its part here waits for, and for how long. Pure.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::minicluster::MiniCluster;
@@ -11,11 +12,13 @@ impl Draft<'_> {
     /// Whether it was split, and no peer takes the other part, or its brokers at the one that did never joined: then it is taken
     /// back, unless that may still change.
     pub(super) fn is_alone(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) -> bool {
-        let Some(split) = &self.status.split else { return false };
+        let Some(split) = &mut self.status.split else { return false };
+        let since = split.joining_since.take().unwrap_or(Time(self.now));
+        split.joining_since = overflow::may_join(split, mini_cluster, part).then_some(since);
         let nobody = || overflow::patience(split, self.now).map(|left| (left, None));
         let with_peer = || {
-            let (left, why) = overflow::patience_with_peer(split, mini_cluster, part, terms.began, self.now)?;
-            Some((left, Some((split.peer.clone()?, why))))
+            let left = overflow::patience_with_peer(split, terms.began, self.now)?;
+            Some((left, Some(split.peer.clone()?)))
         };
         let Some((left, absent)) = nobody().or_else(with_peer) else { return false };
         if !left.is_zero() {
@@ -28,7 +31,8 @@ impl Draft<'_> {
                 let returned = part.and_then(|part| evictions::of_split(self.job, before, part));
                 (returned, "no peer takes its other part".to_owned())
             }
-            Some((peer, why)) => {
+            Some(peer) => {
+                let why = overflow::never_joined();
                 let known = terms.cluster_peers.iter().find(|one| one.name_any() == peer);
                 let generation = known.and_then(|known| known.metadata.generation);
                 (evictions::of_absent(self.job, before, (&peer, generation), &why), format!("{peer}: {why}"))

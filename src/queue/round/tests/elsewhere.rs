@@ -246,6 +246,10 @@ fn a_job_that_a_peer_threw_out_is_not_sent_there_again() {
     assert_eq!(world.round(), [""; 0], "however long ago that was");
     let told = "it is not sent to a peer: west: refused (EvictedByProvider): its HostedBurst was deleted";
     assert!(world.message("sent").ends_with(told), "{}", world.message("sent"));
+    world.job("before", 0, json!({"size": 12, "allowBurst": true}));
+    world.round();
+    assert!(world.message("sent").ends_with(told), "also behind one that waits for room: {}", world.message("sent"));
+    world.jobs.pop();
     // What another did is no reason why this one does not take it.
     let status = Arc::make_mut(&mut world.jobs[0]).status.as_mut().unwrap();
     status.returned.as_mut().unwrap().evictions[0].peer = "south".into();

@@ -80,14 +80,10 @@ fn split_onto_west() -> World {
 }
 
 impl World {
-    /// How the MiniCluster of `wide` stands, since when; and the Burst of its other part.
-    fn stands(&mut self, (phase, since): (&str, i64), there: &Value) {
-        let is_up = if phase == "Running" { "True" } else { "False" };
-        let ready = json!({"type": "Ready", "status": is_up, "reason": phase, "message": "",
-            "lastTransitionTime": at(100 + since).to_string()});
+    /// The phase of the MiniCluster of `wide`, and the status of the Burst of its other part.
+    fn stands(&mut self, phase: &str, there: &Value) {
         let row = json!({"name": "wide-0f1e2d", "size": 2, "ready": 1, "phase": there["phase"], "peer": "west"});
-        let here = json!({"size": 4, "selector": "", "phase": phase, "incarnation": "j", "conditions": [ready],
-            "bursts": [row]});
+        let here = json!({"size": 4, "selector": "", "phase": phase, "incarnation": "j", "bursts": [row]});
         Arc::make_mut(&mut self.mini_clusters[0]).status = Some(serde_json::from_value(here).unwrap());
         Arc::make_mut(&mut self.bursts[0]).status = Some(serde_json::from_value(there.clone()).unwrap());
     }
@@ -96,25 +92,38 @@ impl World {
 #[test]
 fn only_brokers_that_do_not_join_while_both_sides_are_up_are_the_peers_fault() {
     let burst = |phase: &str, times: Value| json!({"peer": "west", "phase": phase, "times": times});
-    let joins = |since: i64| burst("Joining", json!({"accepted": when(0), "started": when(since)}));
-    let running = |since: i64| ("Running", since);
-    let mut lost = joins(0);
+    let joins = || burst("Joining", json!({"accepted": when(0), "started": when(0)}));
+    let mut lost = joins();
     lost["lostSince"] = at(100).to_string().into();
-    for (case, here, there, began, recalled) in [
-        ("ten minutes", running(400), joins(400), 400, true),
-        ("less of them there", running(0), joins(401), 0, false),
-        ("less of them here", running(401), joins(0), 0, false),
-        ("an agent that leads since lately", running(0), joins(0), 401, false),
-        ("no lead", ("Starting", 0), joins(0), 0, false),
-        ("no pods yet", running(0), burst("Provisioning", json!({"accepted": when(0)})), 0, false),
-        ("it waits in a queue again", running(0), burst("Queued", json!({"started": when(0)})), 0, false),
-        ("its peer is away", running(0), burst("Lost", json!({"started": when(0)})), 0, false),
-        ("its peer was away", running(0), lost, 0, false),
-        ("they were there once", running(0), burst("Joining", json!({"started": when(0), "ready": when(9)})), 0, false),
+    let were_there = burst("Joining", json!({"started": when(0), "ready": when(9)}));
+    let [queued, away] = ["Queued", "Lost"].map(|phase| burst(phase, json!({"started": when(0)})));
+    let running = "Running";
+    for (case, steps, began, recalled) in [
+        ("ten minutes", vec![(300, running, joins())], 0, true),
+        ("less of them", vec![(400, running, joins())], 0, false),
+        ("an agent that leads since lately", vec![(300, running, joins())], 501, false),
+        ("no lead", vec![(300, "Starting", joins())], 0, false),
+        (
+            "no lead for a while",
+            vec![(300, running, joins()), (400, "Starting", joins()), (500, running, joins())],
+            0,
+            false,
+        ),
+        ("no pods yet", vec![(300, running, burst("Provisioning", json!({"accepted": when(0)})))], 0, false),
+        ("it waits in a queue again", vec![(300, running, joins()), (400, running, queued.clone())], 0, false),
+        ("it waited in one", vec![(300, running, joins()), (400, running, queued), (500, running, joins())], 0, false),
+        ("its peer is away", vec![(300, running, away)], 0, false),
+        ("its peer was away", vec![(300, running, joins()), (400, running, lost), (500, running, joins())], 0, false),
+        ("they were there once", vec![(300, running, were_there)], 0, false),
     ] {
         let mut world = split_onto_west();
-        world.stands(here, &there);
-        (world.second, world.began) = (999, began);
+        world.began = began;
+        for (second, here, there) in &steps {
+            world.stands(here, there);
+            world.second = *second;
+            world.round();
+        }
+        world.second = 950;
         world.round();
         assert_eq!(world.of("wide").recalled.is_some(), recalled, "{case}: {}", world.message("wide"));
     }
@@ -124,8 +133,9 @@ fn only_brokers_that_do_not_join_while_both_sides_are_up_are_the_peers_fault() {
 fn a_split_job_whose_other_part_never_joins_comes_back_and_is_not_split_onto_that_peer_again() {
     let mut world = split_onto_west();
     let joins = json!({"peer": "west", "phase": "Joining", "times": {"accepted": when(0), "started": when(0)}});
-    world.stands(("Running", 0), &joins);
-    world.second = 598;
+    world.stands("Running", &joins);
+    world.round();
+    world.second += 598;
     world.round();
     let told = "it waits until all its brokers are there: 4 brokers here, 2 on west (Joining)";
     assert_eq!((world.of("wide").phase, world.message("wide").as_str()), (JobPhase::Ready, told));
