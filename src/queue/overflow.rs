@@ -221,8 +221,8 @@ fn is_for_people(spec: &MiniClusterSpec) -> bool {
     spec.interactive || spec.runner().is_ok_and(|runner| runner.container.diagnostics)
 }
 
-/// Whether a FluxJob can be split, and how many brokers have to be elsewhere then; else why not. What of it could run here as a
-/// whole may be wrong in parts, and would end it.
+/// Whether a FluxJob can be split, and how many brokers have to be elsewhere then; else why not. A
+/// MiniCluster that is good as a whole can be refused in parts, and that would end the FluxJob.
 ///
 /// # Errors
 /// It cannot, and why.

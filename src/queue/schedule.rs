@@ -207,7 +207,7 @@ pub fn schedule<K: Ord + Clone>(
                 false => free.first_lack(&one.room).unwrap_or_default(),
             };
             schedule.head = Some((one.key.clone(), lack));
-            // Which nodes come free when is nobody's to know: whatever started here before it could delay it.
+            // Nobody knows which nodes come free when: one that starts here before it could delay it.
             surveyed = rules.backfill && !fits;
             if !rules.backfill {
                 break;

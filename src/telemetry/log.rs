@@ -1,43 +1,29 @@
 //! Logging of a process: one line an event on standard error, as text or JSON.
 
-use std::fmt;
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
 use tracing_subscriber::filter::{LevelFilter, ParseError};
-use tracing_subscriber::fmt::layer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 use tributary_config::{LogConfig, LogFormat};
 
 /// Changes what is logged.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
 
 /// Why a filter cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FilterError {
     /// A directive that is no level. tracing would take it for a target, log all of that, and nothing else.
+    #[error(
+        "{0:?} is no level (off, error, warn, info, debug, trace); a target is written with its level, as {0}=debug"
+    )]
     NoLevel(String),
     /// tracing cannot read it.
+    #[error("{0}; it is a list of levels and TARGET=LEVEL, such as \"info,tributary=debug\"")]
     Unreadable(ParseError),
 }
-
-impl fmt::Display for FilterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoLevel(word) => write!(
-                f,
-                "{word:?} is no level (off, error, warn, info, debug, trace); a target is written with its level, as {word}=debug"
-            ),
-            Self::Unreadable(error) => {
-                write!(f, "{error}; it is a list of levels and TARGET=LEVEL, such as \"info,tributary=debug\"")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FilterError {}
 
 /// Installs the process-wide subscriber. Calling it again does nothing (the demo runs several agents in one family).
 ///
@@ -49,7 +35,7 @@ pub fn install(config: &LogConfig) -> Result<(), FilterError> {
         Err(error) => (filter(&LogConfig::default().filter)?, Some(error)),
     };
     let (filter, handle) = reload::Layer::new(usable);
-    let lines = layer().with_writer(std::io::stderr);
+    let lines = fmt::layer().with_writer(std::io::stderr);
     let lines = match config.format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),

@@ -41,8 +41,7 @@ async fn a_definition_of_an_older_release_is_waited_for() {
     let (readiness, mut rng) = (Readiness::default(), SystemRng);
     let kinds = BTreeSet::from([ServedKind { api_version: api_version.clone(), kind: "Burst".to_owned() }]);
     await_kinds(&client, &kinds, &readiness, "kinds", &mut rng).await.unwrap();
-    let lacking = |kind: &str, theirs: &Value| tributary::api::lacking(kind, &version, theirs);
-    let waiting = await_fields(&client, &api_version, lacking, &readiness, "fields", &mut rng);
+    let waiting = await_fields(&client, &api_version, &readiness, "fields", &mut rng);
     let upgrading = async {
         let expected = format!("{api_version} Burst is older than this agent and has no status.simulated: apply");
         eventually("the field is named", async || {

@@ -17,7 +17,7 @@ use tributary::api::usage::{OTHERS, Side};
 use tributary::clock::SharedClock;
 use tributary::cluster::conditions;
 use tributary::cluster::fence::Fence;
-use tributary::federation::identity::{Identity, IdentityStore};
+use tributary::federation::identity::{Identity, IdentityError, IdentityStore};
 use tributary::metrics::{Described, gauge, gauges};
 use tributary::reconcile::watches::Watches;
 
@@ -44,8 +44,12 @@ impl IdentityInUse {
         *self.0.lock() = InUse::Open(store);
     }
 
-    /// No peer is spoken with. `ended`: when the identity ended, if that is why.
-    pub(crate) fn closed(&self, ended: Option<Timestamp>) {
+    /// No peer is spoken with: not yet, or for this reason.
+    pub(crate) fn closed(&self, why: Option<&anyhow::Error>) {
+        let ended = match why.and_then(|error| error.downcast_ref()) {
+            Some(IdentityError::Expired { not_after, .. }) => Some(*not_after),
+            _ => None,
+        };
         *self.0.lock() = InUse::Closed { ended };
     }
 
@@ -350,9 +354,6 @@ mod tests {
         shows(2000, &[]);
         identity.closed(None);
         shows(2000, &["tributary_federation_open 0"]);
-        identity.closed(Some(Timestamp::from_second(1000).unwrap()));
-        shows(2000, &["tributary_federation_open 0", "tributary_identity_expires_seconds 1000"]);
-
         let now = Timestamp::from_second(1_000_000).unwrap();
         let hour = std::time::Duration::from_secs(3600);
         let authority = Authority::create("river", now).unwrap();
@@ -372,9 +373,13 @@ mod tests {
         shows(1_003_599, &["tributary_federation_open 1", times[0], times[1]]);
         // Nobody renewed it.
         shows(1_003_600, &["tributary_federation_open 0", times[0], times[1]]);
-        // In the next term something else has its port. Another identity may be there by then, which nobody has read.
-        identity.closed(None);
-        shows(1_003_600, &["tributary_federation_open 0"]);
+        // The next term reads the one that has ended.
+        let late = Identity::from_material(&material, &origin, "east", now + 2 * hour).unwrap_err();
+        identity.closed(Some(&anyhow::Error::new(late).context("failed to start")));
+        shows(1_007_200, &["tributary_federation_open 0", times[0]]);
+        // In the one after it something else has its port. Another identity may be there by then, which nobody has read.
+        identity.closed(Some(&anyhow::anyhow!("the port is taken")));
+        shows(1_007_200, &["tributary_federation_open 0"]);
     }
 
     /// A busy federation has a burst that is new all the time: that is none that waits.

@@ -23,7 +23,6 @@ use tributary::config::{self as configured, Config, IdentityConfig};
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::tunnel::Outlets;
 use tributary::contract::{ClusterUid, Epoch, PeerName};
-use tributary::federation::identity::IdentityError;
 use tributary::federation::mesh::{MeshConfig, MeshMetrics, Ports, spawn};
 use tributary::federation::timers::Timers;
 use tributary::federation::transport::Transport;
@@ -254,11 +253,7 @@ impl Federation {
     }
 
     fn unopened(&self, error: &anyhow::Error) {
-        let ended = match error.downcast_ref() {
-            Some(IdentityError::Expired { not_after, .. }) => Some(*not_after),
-            _ => None,
-        };
-        self.parts.identity.closed(ended);
+        self.parts.identity.closed(Some(error));
         let error = format!("{error:#}");
         tracing::warn!(error, retry_in = ?RETRY, "the federation could not be started: no peer is reached");
     }

@@ -13,9 +13,7 @@ pub(crate) async fn await_definitions(reader: &Client, readiness: &Readiness) ->
     let mut rng = SystemRng;
     await_kinds(reader, &Watches::kinds(), readiness, "kinds", &mut rng).await?;
     // MiniClusters, whose definition may be of the Flux Operator, are judged while the agent runs.
-    let ours = (ClusterPeer::api_version(&()), ClusterPeer::version(&()));
-    let lacking = |kind: &str, theirs: &_| tributary::api::lacking(kind, &ours.1, theirs);
-    await_fields(reader, &ours.0, lacking, readiness, "fields", &mut rng).await;
+    await_fields(reader, &ClusterPeer::api_version(&()), readiness, "fields", &mut rng).await;
     Ok(())
 }
 

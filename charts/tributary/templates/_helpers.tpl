@@ -157,7 +157,7 @@ upgrade by helm itself can look. */}}
 {{- fail (printf "volumes.pathPrefixes: %q has a part '.' or '..', or a control character: write the directory that is meant" .) -}}
 {{- end -}}
 {{- end -}}
-{{- /* What names a span, in brackets, is the agent's to judge. */ -}}
+{{- /* The agent judges directives with brackets, which name spans. */ -}}
 {{- range splitList "," .Values.log.filter -}}
 {{- if not (or (contains "[" .) (regexMatch "^([-:_\\pL\\pN][^=]*=)?((?i:off|error|warn|info|debug|trace)|[0-5])?$" (trim .))) -}}
 {{- fail (printf "log.filter: %q is no level (off, error, warn, info, debug, trace); a target is written with its level, as tributary=debug" (trim .)) -}}

@@ -285,8 +285,8 @@ impl Identity {
         made + life / 3 * 2
     }
 
-    /// When somebody has to look if it is not renewed: at [`Identity::renew_at`] if this agent renews it. Who else renews it
-    /// chooses the time: when a tenth of its life is left, that is late.
+    /// When somebody has to look if it is not renewed: at [`Identity::renew_at`] if this agent renews it. Others renew it
+    /// when they like: it is late when a tenth of its life is left.
     pub fn due_at(&self) -> Timestamp {
         if self.renewed_here {
             return self.renew_at();

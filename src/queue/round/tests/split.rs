@@ -145,7 +145,7 @@ fn a_split_job_whose_other_part_never_joins_comes_back_and_is_not_split_onto_tha
     world.bursts.clear();
     (0..3).for_each(|_| drop(world.round()));
     world.second += 7200;
-    assert_eq!(world.round(), [""; 0], "whoever has room");
+    assert_eq!(world.round(), [""; 0], "though it has room");
     let told = format!("it is not sent to a peer: west: refused ({}): {why}", reason::NEVER_JOINED);
     assert!(world.message("wide").ends_with(&told), "{}", world.message("wide"));
 }
