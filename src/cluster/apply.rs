@@ -325,7 +325,8 @@ fn typed<K: Appliable>(desired: &K) -> Result<Value, Cause> {
     Ok(value)
 }
 
-pub(super) fn drop_nulls(value: &mut Value) {
+/// Takes away fields that are `null`, at any depth: in what is applied or created they say nothing.
+pub fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|_, value| !value.is_null());

@@ -131,7 +131,6 @@ impl Clients {
 
     /// Clients of an API server in memory, with the fence and the limits of [`Clients::connect`]. Reads are tried once: how
     /// long kube waits before it tries again is left to chance. The host is an address that nothing has.
-    #[cfg(any(test, feature = "testing"))]
     pub fn over<S>(server: &S, fence: Fence, requests: &RequestMetrics, clock: &SharedClock) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<Box<DynBody>>, Error = BoxError>,

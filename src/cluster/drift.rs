@@ -157,7 +157,7 @@ const NOT_STORED: &str = "publishNotReadyAddresses";
 const CHOSEN_AT_ZERO: &str = "nodePort";
 
 /// Maps of built-in kinds that belong to who applies them, whole (`x-kubernetes-map-type: atomic`).
-pub(super) const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
+pub const ATOMIC_MAPS: &[&str] = &["selector", "nodeSelector", "matchLabels"];
 
 struct Walk<'a> {
     api_version: &'a str,
@@ -244,7 +244,7 @@ fn is_empty(value: &Value) -> bool {
 /// Source: the `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of the built-in kinds' OpenAPI document
 /// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ListType {
+pub enum ListType {
     /// All of it belongs to who applied it.
     Atomic,
     /// By value.
@@ -255,7 +255,7 @@ pub(crate) enum ListType {
 
 impl ListType {
     /// Of the list `field` inside `parent`, in an object of `api_version`.
-    pub(crate) fn of(api_version: &str, parent: &str, field: &str) -> Self {
+    pub fn of(api_version: &str, parent: &str, field: &str) -> Self {
         match (parent, field) {
             ("metadata", "ownerReferences") => Self::Map(&["uid"]),
             ("metadata", "finalizers") => Self::Set,
@@ -267,7 +267,7 @@ impl ListType {
 
 /// Whether a kind of this `apiVersion` is served by Kubernetes itself: custom groups need a domain of their own, and
 /// `*.k8s.io` of built-in groups is reserved.
-pub(crate) fn is_built_in(api_version: &str) -> bool {
+pub fn is_built_in(api_version: &str) -> bool {
     match api_version.split_once('/') {
         None => true,
         Some((group, _)) => !group.contains('.') || group.ends_with(".k8s.io"),
@@ -275,7 +275,7 @@ pub(crate) fn is_built_in(api_version: &str) -> bool {
 }
 
 /// The value a merge key has when it is not written.
-pub(crate) fn default_of(key: &str) -> Option<&'static str> {
+pub fn default_of(key: &str) -> Option<&'static str> {
     (key == "protocol").then_some("TCP")
 }
 

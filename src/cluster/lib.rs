@@ -20,7 +20,6 @@
 //! | [`discovery`], [`readiness`] | waiting for the API server and its kinds, and saying so |
 //! | [`traced`] | which trace a change of an object belongs to |
 //! | [`error`], [`key`] | a failed request; the name of an object |
-//! | `testing` | an API server in memory, with the feature of that name |
 //!
 //! A process makes, in this order: a closed [`fence::Fence`], the [`client::Clients`] with it, the caches, the
 //! [`leadership::Elector`] that opens the fence, and a [`scope::lead`] whose tasks run workers fed by the caches. It ends
@@ -47,8 +46,6 @@ pub mod requests;
 pub mod schedule;
 pub mod scope;
 pub mod sweep;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
 pub mod traced;
 pub mod unreadable;
 pub mod work;
@@ -56,3 +53,6 @@ pub mod worker;
 
 pub use error::{Cause, RequestError};
 pub use key::ObjectKey;
+
+#[cfg(test)]
+mod tests;

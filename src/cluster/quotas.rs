@@ -129,7 +129,7 @@ mod tests {
     use crate::client::Clients;
     use crate::fence::Fence;
     use crate::requests::RequestMetrics;
-    use crate::testing::ApiServer;
+    use tributary_api_server::ApiServer;
 
     fn put(server: &ApiServer, hard: Value, used: Value) {
         let status = json!({"hard": hard, "used": used});

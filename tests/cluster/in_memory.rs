@@ -5,7 +5,7 @@ use kube::Client;
 use kube::client::{Body, ClientBuilder};
 use serde_json::{Value, json};
 use tributary::clock::SystemClock;
-use tributary_cluster::testing::ApiServer;
+use tributary_api_server::ApiServer;
 
 use crate::shared::{places, together};
 

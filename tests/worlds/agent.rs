@@ -45,7 +45,7 @@ use tributary_agent::app::LEASE;
 use tributary_agent::assembly::{Assembly, Surroundings};
 use tributary_agent::network::Network;
 use tributary_agent::rivals;
-use tributary_cluster::testing::ApiServer;
+use tributary_api_server::ApiServer;
 
 use crate::queue::{Queue, Ways};
 

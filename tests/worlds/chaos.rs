@@ -13,7 +13,7 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Mono, Rng as _, SeededRng};
-use tributary_cluster::testing::{Away, Fault};
+use tributary_api_server::{Away, Fault};
 
 use crate::autoscaler::{Autoscaler, ENOUGH};
 use crate::cluster::{Cluster, SYSTEM, USERS};

@@ -22,8 +22,8 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::provisioning_request::ProvisioningRequest;
 use tributary::clock::{Mono, Rng as _, SeededRng, SharedClock};
+use tributary_api_server::ApiServer;
 use tributary_cluster::apply::Appliable;
-use tributary_cluster::testing::ApiServer;
 
 use crate::agent::Settings;
 use crate::autoscaler::{Autoscaler, Place, is_unschedulable};
@@ -475,7 +475,7 @@ pub fn node_object(cluster: u8, node: u8, now: Timestamp) -> Value {
 /// What the API server gives Services: an address, and the ports of nodes.
 fn ports(
     cluster: u8,
-) -> impl FnMut(&tributary_cluster::testing::RequestInfo, &mut Value) -> Result<(), Box<kube::core::Status>> + Send {
+) -> impl FnMut(&tributary_api_server::RequestInfo, &mut Value) -> Result<(), Box<kube::core::Status>> + Send {
     let (mut next_port, mut next_address) = (30_000_u64, 1_u64);
     move |info, object| {
         if info.resource != "services" {

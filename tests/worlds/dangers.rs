@@ -16,7 +16,7 @@ use tributary::api::labels;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
-use tributary_cluster::testing::Fault;
+use tributary_api_server::Fault;
 use tributary_tests::scenario::bursting;
 
 use crate::agent::Settings;
@@ -101,7 +101,7 @@ pub async fn all_run(world: &mut World) -> Result<(), String> {
     world.until("all brokers are ready", secs(60), all).await
 }
 
-pub fn by_an_agent(info: &tributary_cluster::testing::RequestInfo) -> bool {
+pub fn by_an_agent(info: &tributary_api_server::RequestInfo) -> bool {
     !info.user_agent.is_empty()
 }
 

@@ -17,7 +17,7 @@ use tributary::api::provisioning_request::CONSUME;
 use tributary::api::{labels, names};
 use tributary::clock::Mono;
 use tributary::flux::Certificate;
-use tributary_cluster::testing::RequestInfo;
+use tributary_api_server::RequestInfo;
 
 use crate::cluster::{Cluster, USERS, index_of, is_over, job_of, put};
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use serde_json::json;
 use tributary_agent::app::LEASE;
-use tributary_cluster::testing::{Fault, RequestInfo};
+use tributary_api_server::{Fault, RequestInfo};
 
 use crate::agent::Settings;
 use crate::cluster::{SYSTEM, USERS};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 use tributary::api::minicluster::MiniCluster;
 use tributary::clock::Mono;
-use tributary_cluster::testing::RequestInfo;
+use tributary_api_server::RequestInfo;
 
 use crate::budgets::{pods, ready_on};
 use crate::chaos::KINDS;

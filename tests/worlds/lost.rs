@@ -14,7 +14,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
 use tributary::bursting::timing::longest_life;
-use tributary_cluster::testing::{Away, Fault};
+use tributary_api_server::{Away, Fault};
 
 use crate::agent::Settings;
 use crate::budgets::{pods, ready_on, status};

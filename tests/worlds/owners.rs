@@ -16,7 +16,7 @@ use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
 use tributary::render::Boot;
-use tributary_cluster::testing::Fault;
+use tributary_api_server::Fault;
 
 use crate::agent::Settings;
 use crate::budgets::{pods, ready_on, status};

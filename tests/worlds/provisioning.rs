@@ -10,7 +10,7 @@ use serde_json::json;
 use tributary::api::duration::Lasting;
 use tributary::api::peer::ClusterPeer;
 use tributary::api::provisioning_request::ProvisioningRequest;
-use tributary_cluster::testing::Fault;
+use tributary_api_server::Fault;
 
 use crate::agent::Settings;
 use crate::autoscaler::{BOOKED, uses_request};

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tributary::bursting::root::demand::hear::{Connect, Lead, Stream};
-use tributary_cluster::testing::ApiServer;
+use tributary_api_server::ApiServer;
 use tributary_tests::queue::tell;
 
 /// How whoever is asked instead of the program answers; none: it is the program.

@@ -17,8 +17,8 @@ use tributary::api::flux_setup::FluxSetup;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::{labels, names};
+use tributary_api_server::Backup;
 use tributary_cluster::apply::Appliable;
-use tributary_cluster::testing::Backup;
 
 use crate::agent::Settings;
 use crate::cluster::{USERS, put};

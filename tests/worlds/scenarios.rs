@@ -17,8 +17,8 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
+use tributary_api_server::Fault;
 use tributary_cluster::apply::Appliable;
-use tributary_cluster::testing::Fault;
 
 use crate::agent::Settings;
 use crate::chaos::{Chaos, FAULTS};

@@ -7,7 +7,7 @@ use tributary_api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary_clock::SystemClock;
 
 use super::*;
-use crate::testing::ApiServer;
+use tributary_api_server::ApiServer;
 
 type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use crate::drift::{ATOMIC_MAPS, ListType, default_of, is_built_in};
+use tributary_cluster::drift::{ATOMIC_MAPS, ListType, default_of, is_built_in};
 
 /// One step from an object into it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::ApiServer;
 use super::request::RequestInfo;
 use super::store::Write;
-use crate::apply::Appliable;
+use tributary_cluster::apply::Appliable;
 
 impl ApiServer {
     /// Says in discovery that a kind is served, as a CustomResourceDefinition does.

@@ -8,8 +8,8 @@ use super::fields::{self, Place};
 use super::read::shown;
 use super::request::{Outcome, RequestInfo, bad_request};
 use super::store::{Store, Stored, Write};
-use crate::apply::drop_nulls;
-use crate::drift::is_built_in;
+use tributary_cluster::apply::drop_nulls;
+use tributary_cluster::drift::is_built_in;
 
 /// Fields of the metadata that the API server alone writes.
 pub(super) const SYSTEM: [&str; 10] = [

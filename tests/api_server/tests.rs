@@ -7,20 +7,15 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, W
 use kube::client::ClientBuilder;
 use kube::{Client, ResourceExt};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::{SeededRng, SystemClock};
 
 use super::*;
-use crate::apply::{Applied, Applier};
-use crate::caches::{self, Selection};
-use crate::client::{Clients, WRITE_LIMIT};
-use crate::error::{Cause, absence};
-use crate::fence::{Epoch, Fence, FenceError, LeaderState, Leadership, Moment};
-use crate::leadership::{Candidacy, Elector};
-use crate::requests::RequestMetrics;
+use tributary_cluster::caches::{self, Selection};
+use tributary_cluster::error::{Cause, absence};
 
-mod agents;
+#[path = "history.rs"]
+mod history;
 
 const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
@@ -60,7 +55,7 @@ fn lake(metadata: Value, spec: Value) -> Value {
 }
 
 /// An object of a kind of Kubernetes, made by the simulation.
-fn made<K: crate::apply::Appliable>(server: &ApiServer, name: &str, rest: Value) -> K {
+fn made<K: tributary_cluster::apply::Appliable>(server: &ApiServer, name: &str, rest: Value) -> K {
     let mut object = json!({"metadata": {"name": name, "namespace": "n"}});
     json_patch::merge(&mut object, &rest);
     server.put(&serde_json::from_value::<K>(object).unwrap()).unwrap()
@@ -561,7 +556,7 @@ async fn a_simulation_sees_and_changes_objects_of_any_kind() {
     let server = server();
     let kube_system: Namespace = serde_json::from_value(json!({"metadata": {"name": "kube-system"}})).unwrap();
     server.put(&kube_system).unwrap();
-    let uid = crate::discovery::cluster_uid(&client(&server)).await.unwrap();
+    let uid = tributary_cluster::discovery::cluster_uid(&client(&server)).await.unwrap();
     assert_ne!(uid, ApiServer::new("west", SystemClock::shared()).put(&kube_system).unwrap().uid().unwrap());
     server.on_write(|info, object| {
         if info.resource == "miniclusters" && object["spec"]["size"] == 0 {

@@ -9,8 +9,8 @@ use tributary_clock::SharedClock;
 
 use super::apply::Owners;
 use super::request::{Key, Outcome, RequestInfo, expired};
-use crate::apply::drop_nulls;
-use crate::drift::digest;
+use tributary_cluster::apply::drop_nulls;
+use tributary_cluster::drift::digest;
 
 /// Kinds of Kubernetes without `metadata.generation`. All others have it.
 const WITHOUT_GENERATION: [&str; 13] = [

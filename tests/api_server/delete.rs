@@ -7,7 +7,7 @@ use super::request::{Key, Outcome, RequestInfo};
 use super::select::Selector;
 use super::store::Store;
 use super::write::{Granted, strings};
-use crate::apply::drop_nulls;
+use tributary_cluster::apply::drop_nulls;
 
 /// Kinds whose deletion is answered with the object.
 const SHOWN_WHEN_DELETED: [&str; 4] = ["pods", "services", "persistentvolumeclaims", "serviceaccounts"];
