@@ -15,7 +15,7 @@ pub struct Capacity {
     pub free_cores: u32,
     /// Allocatable minus requested memory, in MiB.
     pub free_memory_mib: u64,
-    /// Allocatable minus requested GPUs (`nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/*`).
+    /// Allocatable minus requested GPUs (`nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/i915`, `gpu.intel.com/xe`).
     pub free_gpus: u32,
     /// The most free cores on one node: a broker needs its cores in one place.
     pub largest_free_node_cores: u32,

@@ -163,7 +163,7 @@ impl Decision {
 }
 
 /// What spec and Job ask for. `frozen` are the boot files of the running incarnation, wherever rendering comes to others: see
-/// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::followed`].
+/// [`needs_frozen`]. `running` is what the objects of a running instance should be: see [`tributary_render::running`].
 /// `unmakable` says why the next instance could not be made.
 pub(crate) fn decide(
     known: &Known,
@@ -194,23 +194,25 @@ pub(crate) fn decide(
             restarting: true,
             ..Decision::waits("Restarting", "the last Job is being deleted; the next one is made when it is gone")
         },
-        JobState::Adopted { facts, settings } => match (&facts.outcome, asks_for_restart(known, rendering, frozen)) {
-            (Some(_), _) if known.cleans_up() => Decision::of(Action::CleanUp),
-            (Some(_), Some(why)) => match unmakable {
-                None => Decision::restarts(&why),
-                Some(_) => Decision { held: held(&why, unmakable), ..Decision::of(Action::Nothing) },
-            },
-            (Some(_), None) => Decision::of(Action::Nothing),
-            // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
-            (None, _) => Decision::of(Action::Maintain(Maintenance {
-                job: JobChange {
-                    scale: scale(known, facts.parallelism, settings),
-                    suspend: suspend(known, settings),
-                    ..JobChange::default()
+        JobState::Adopted { facts, settings } => {
+            match (&facts.outcome, asks_for_restart(known, rendering, frozen, running)) {
+                (Some(_), _) if known.cleans_up() => Decision::of(Action::CleanUp),
+                (Some(_), Some(why)) => match unmakable {
+                    None => Decision::restarts(&why),
+                    Some(_) => Decision { held: held(&why, unmakable), ..Decision::of(Action::Nothing) },
                 },
-                ..Maintenance::default()
-            })),
-        },
+                (Some(_), None) => Decision::of(Action::Nothing),
+                // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
+                (None, _) => Decision::of(Action::Maintain(Maintenance {
+                    job: JobChange {
+                        scale: scale(known, facts.parallelism, settings),
+                        suspend: suspend(known, settings),
+                        ..JobChange::default()
+                    },
+                    ..Maintenance::default()
+                })),
+            }
+        }
         JobState::Absent if has_ended(known) && known.cleans_up() => {
             Decision { over: true, ..Decision::of(Action::CleanUp) }
         }
@@ -223,8 +225,8 @@ pub(crate) fn decide(
             if facts.outcome.is_some() && known.cleans_up() {
                 return Decision::of(Action::CleanUp);
             }
-            let restart_required = restart_required(known, rendering, frozen);
-            let asked = asks_for_restart(known, rendering, frozen);
+            let restart_required = restart_required(known, rendering, frozen, running);
+            let asked = asks_for_restart(known, rendering, frozen, running);
             if let (Some(why), None) = (&asked, unmakable) {
                 return Decision::restarts(why);
             }
@@ -251,7 +253,12 @@ fn held(why: &str, unmakable: Option<&str>) -> Option<String> {
 }
 
 /// Why the instance is to end, and another to take its place; `None`: nobody asks for that.
-pub(crate) fn asks_for_restart(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Option<String> {
+pub(crate) fn asks_for_restart(
+    known: &Known,
+    rendering: &Rendering,
+    frozen: Option<&Boot>,
+    running: Option<&Rendered>,
+) -> Option<String> {
     // A run of upstream's ends before another takes its place.
     let settings = match &known.job {
         JobState::Ours { settings, .. } => settings,
@@ -262,7 +269,7 @@ pub(crate) fn asks_for_restart(known: &Known, rendering: &Rendering, frozen: Opt
     if asked_restart(known).is_some_and(|asked| settings.restart.as_ref() != Some(asked)) {
         return Some("the annotation tributary.dev/restart asks for it".to_owned());
     }
-    let changed = restart_required(known, rendering, frozen);
+    let changed = restart_required(known, rendering, frozen, running);
     let recreate = known.mini_cluster.spec.updates == UpdatePolicy::Recreate && !changed.is_empty();
     recreate.then(|| format!("{} changed", changed.join(", ")))
 }
@@ -343,14 +350,19 @@ fn scale(known: &Known, parallelism: i32, settings: &JobSettings) -> Option<i32>
     (wanted != parallelism && wanted >= 1 && (most <= 0 || wanted <= most)).then_some(wanted)
 }
 
-fn restart_required(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Vec<String> {
+fn restart_required(
+    known: &Known,
+    rendering: &Rendering,
+    frozen: Option<&Boot>,
+    running: Option<&Rendered>,
+) -> Vec<String> {
     let (Ok(rendered), Some(frozen)) = (rendering, frozen) else { return Vec::new() };
     let (size, ranks) = (known.mini_cluster.spec.size(), known.status().maximum_size);
     let said = |path: String| match path.as_str() {
         "spec.size" if size > ranks => format!("spec.size {size} (this instance has ranks for {ranks})"),
         _ => path,
     };
-    differences(frozen, &rendered.boot).into_iter().map(said).collect()
+    differences(frozen, running.map(|running| &running.boot), &rendered.boot).into_iter().map(said).collect()
 }
 
 /// The MiniCluster ended before its Job was deleted. A part of an instance has no end of its own: its root gives it up.
@@ -476,6 +488,11 @@ mod tests {
     /// As the controller calls it for a spec whose followed part is its whole.
     fn decide(known: &Known, rendering: &Rendering, frozen: Option<&Boot>) -> Decision {
         super::decide(known, rendering, frozen, rendering.as_ref().ok(), None)
+    }
+
+    /// The same, for a spec of which nothing can be followed.
+    fn decide_edited(known: &Known, rendering: &Rendering, frozen: &Boot) -> Decision {
+        super::decide(known, rendering, Some(frozen), rendered(frozen.clone()).as_ref().ok(), None)
     }
 
     fn maintenance(decision: Decision) -> Maintenance {
@@ -664,7 +681,7 @@ mod tests {
         let running = known(running(JobFacts::default()));
         let edited = rendered(boot(RENDER_REVISION, "b"));
         assert!(needs_frozen(&running, &edited));
-        let decision = decide(&running, &edited, Some(&boot(RENDER_REVISION, "a")));
+        let decision = decide_edited(&running, &edited, &boot(RENDER_REVISION, "a"));
         assert_eq!(decision.restart_required, ["spec.containers[0].image"]);
         let upgraded = decide(&running, &rendered(boot(RENDER_REVISION, "a")), Some(&boot(RENDER_REVISION - 1, "a")));
         assert_eq!(upgraded.restart_required, Vec::<String>::new());
@@ -746,12 +763,12 @@ mod tests {
         let (frozen, edited) = (boot(RENDER_REVISION, "a"), rendered(boot(RENDER_REVISION, "b")));
         let recreate = |object: &mut MiniCluster| object.spec.updates = UpdatePolicy::Recreate;
         for facts in [JobFacts::default(), JobFacts { outcome: Some(JobOutcome::Succeeded), ..JobFacts::default() }] {
-            let decision = decide(&with(known(running(facts.clone())), recreate), &edited, Some(&frozen));
+            let decision = decide_edited(&with(known(running(facts.clone())), recreate), &edited, &frozen);
             assert_eq!((&decision.action, decision.restarting), (&Action::Restart, true));
             assert!(decision.waiting.unwrap().1.contains("spec.containers[0].image changed"));
             let same = decide(&with(known(running(facts.clone())), recreate), &rendered(frozen.clone()), None);
             assert_ne!(same.action, Action::Restart, "nothing changed");
-            let on_delete = decide(&known(running(facts)), &edited, Some(&frozen));
+            let on_delete = decide_edited(&known(running(facts)), &edited, &frozen);
             assert_eq!(on_delete.restart_required, ["spec.containers[0].image"]);
             assert_ne!(on_delete.action, Action::Restart);
         }

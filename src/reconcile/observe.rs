@@ -110,18 +110,18 @@ impl MiniClusterController {
             Ok(frozen) => (frozen, None),
             Err(error) => (None, Some(error)),
         };
+        let followed = match (&frozen, &rendering, &context) {
+            (Some(frozen), Ok(rendering), Ok(context)) => self.follow(frozen, &object, rendering, context, now.mono),
+            _ => None,
+        };
         let (unmakable, failed) = match &rendering {
             Ok(rendering) if !awaits_exit && !settling && failed.is_none() => {
-                match self.unmakable(&known, rendering, frozen.as_deref()).await {
+                match self.unmakable(&known, rendering, frozen.as_deref(), followed.as_deref()).await {
                     Ok(unmakable) => (unmakable, None),
                     Err(error) => (None, Some(error)),
                 }
             }
             _ => (None, failed),
-        };
-        let followed = match (&frozen, &rendering, &context) {
-            (Some(frozen), Ok(rendering), Ok(context)) => self.follow(frozen, &object, rendering, context, now.mono),
-            _ => None,
         };
         let lingering = self.caches.lingering(key, now.wall);
         Ok(ControlFlow::Continue(View {
@@ -147,8 +147,9 @@ impl MiniClusterController {
         known: &Known,
         rendering: &Rendering,
         frozen: Option<&Boot>,
+        running: Option<&Rendered>,
     ) -> Result<Option<String>, Error> {
-        let asked = asks_for_restart(known, rendering, frozen).filter(|_| known.hosted.is_none());
+        let asked = asks_for_restart(known, rendering, frozen, running).filter(|_| known.hosted.is_none());
         let (Some(_), Ok(rendered)) = (asked, rendering) else { return Ok(None) };
         if let Err(sentence) = self.gate.fits(&known.mini_cluster) {
             return Ok(Some(sentence));
@@ -216,9 +217,7 @@ impl MiniClusterController {
             return followed;
         }
         let new = rendering.as_ref().ok().map(|rendered| &rendered.boot);
-        let followed = tributary_render::followed(frozen, object, new);
-        let followed = followed.and_then(|mini_cluster| tributary_render::render(&mini_cluster, context).ok());
-        let followed = followed.map(Arc::new);
+        let followed = tributary_render::running(frozen, object, new, context).map(Arc::new);
         if let Some(kept) = self.memory().renderings.of(object, context, now) {
             kept.follows(frozen.clone(), followed.clone());
         }

@@ -53,15 +53,26 @@ mod tests {
             "nvidia.com/mig-1g.5gb.shared",
             "amd.com/gpu",
             "gpu.intel.com/i915",
+            "gpu.intel.com/xe",
             "example.com/gpu",
             "habana.ai/gaudi",
             "google.com/tpu",
         ] {
             assert!(is_gpu(name), "{name}");
         }
-        for name in
-            ["cpu", "memory", "gpu", "mig-1g", "nvidia.com/gpumem", "aliyun.com/gpu-mem", "vpc.amazonaws.com/efa"]
-        {
+        for name in [
+            "cpu",
+            "memory",
+            "gpu",
+            "mig-1g",
+            "nvidia.com/gpumem",
+            "aliyun.com/gpu-mem",
+            "vpc.amazonaws.com/efa",
+            "gpu.intel.com/millicores",
+            "gpu.intel.com/memory.max",
+            "gpu.intel.com/tiles",
+            "gpu.intel.com/i915_monitoring",
+        ] {
             assert!(!is_gpu(name), "{name}");
         }
     }

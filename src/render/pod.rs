@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tributary_api::labels::upstream;
+use tributary_api::labels::{self, upstream};
 use tributary_api::minicluster::{Container, ContainerSecurity};
 use tributary_api::names;
 
@@ -23,6 +23,9 @@ use super::{affinity, metadata};
 /// Time between SIGTERM and SIGKILL, in seconds: enough for a broker to leave its instance, and short enough that pods
 /// which no longer count do not linger.
 const GRACE_SECONDS: u32 = 10;
+
+/// Karpenter moves no pod that bears it, so that a node can be given up: a broker lives as long as its instance.
+const STAYS: &str = "karpenter.sh/do-not-disrupt";
 
 /// What Kubernetes gives by itself.
 const KUBERNETES_GRACE_SECONDS: u32 = 30;
@@ -43,12 +46,16 @@ pub fn longest_end(drain: Duration) -> Duration {
 /// The template of the Job's pods. `files` is the content of the ConfigMap.
 pub(super) fn template(model: &Model<'_>, files: &[File]) -> PodTemplateSpec {
     let pod = &model.spec.pod;
-    let mut labels = pod.labels.clone();
-    labels.extend(metadata::labels_of(model));
+    let mut all = pod.labels.clone();
+    all.extend(metadata::labels_of(model));
     if !model.is_hosted {
-        labels.insert(upstream::HPA_SELECTOR.to_owned(), model.name.to_owned());
+        all.insert(upstream::HPA_SELECTOR.to_owned(), model.name.to_owned());
     }
-    let metadata = ObjectMeta { labels: Some(labels), annotations: map(&pod.annotations), ..ObjectMeta::default() };
+    // What is left of a burst without its MiniCluster is found by it.
+    all.extend(model.labels.get_key_value(labels::BURST_UID).map(|(key, uid)| (key.clone(), uid.clone())));
+    let mut annotations = pod.annotations.clone();
+    annotations.entry(STAYS.to_owned()).or_insert_with(|| "true".to_owned());
+    let metadata = ObjectMeta { labels: Some(all), annotations: Some(annotations), ..ObjectMeta::default() };
     PodTemplateSpec { metadata: Some(metadata), spec: Some(spec(model, files)) }
 }
 
@@ -230,23 +237,48 @@ mod tests {
     use crate::render;
     use crate::tests::lake;
 
+    fn made(object: &MiniCluster) -> Value {
+        serde_json::to_value(render(object, &Context::default()).unwrap().job.spec.unwrap().template).unwrap()
+    }
+
+    fn hosted(spec: &str) -> MiniCluster {
+        let mut hosted = lake(spec);
+        let owner = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "u",
+            "controller": true}]);
+        hosted.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        hosted
+    }
+
+    /// The danger: Karpenter moves a broker to a smaller node, and with it ends the job that runs there.
+    #[test]
+    fn nobody_but_the_user_lets_brokers_be_moved() {
+        let of = |annotations: &str| {
+            let pod = made(&lake(&format!("  containers: [{{}}]\n  pod: {{annotations: {{{annotations}}}}}\n")));
+            pod["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"].clone()
+        };
+        assert_eq!([of(""), of("a: b"), of("karpenter.sh/do-not-disrupt: 30m")], ["true", "true", "30m"]);
+    }
+
+    /// The danger: an agent that has just started finds brokers whose MiniCluster is gone, and does not know of which burst.
+    #[test]
+    fn brokers_of_a_burst_name_it() {
+        let mut hosted = hosted("  containers: [{}]\n");
+        hosted.metadata.labels = Some([(labels::BURST_UID.to_owned(), "b".to_owned())].into());
+        assert_eq!(made(&hosted)["metadata"]["labels"][labels::BURST_UID], "b");
+    }
+
     /// The danger: a sidecar that takes no signal leaves the one before it two seconds to save what it has.
     #[test]
     fn sidecars_have_time_one_after_the_other_but_for_hosted_ones() {
-        let pod = |object: &MiniCluster| -> Value {
-            serde_json::to_value(render(object, &Context::default()).unwrap().job.spec.unwrap().template.spec).unwrap()
-        };
+        let pod = |object: &MiniCluster| made(object)["spec"].clone();
         let spec = "  containers:\n  - {runFlux: true, cores: 1}\n  - {name: saves, command: a, commands: {post: b}}\n  - \
                     {name: own, noWrapEntrypoint: true}\n  - {name: serves, command: c}\n";
         let root = pod(&lake(spec));
         let names = root["initContainers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
         assert_eq!(names.collect::<Vec<_>>(), ["flux-view", "own", "serves", "saves"], "the last one ends first");
         assert_eq!(root["terminationGracePeriodSeconds"], 30 + 70 + 5);
-        let mut hosted = lake(&spec.replace("noWrapEntrypoint: true", "command: d"));
+        let mut hosted = hosted(&spec.replace("noWrapEntrypoint: true", "command: d"));
         hosted.spec.flux.drain_seconds = Some(10);
-        let owner = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "lake", "uid": "u",
-            "controller": true}]);
-        hosted.metadata.owner_references = serde_json::from_value(owner).unwrap();
         let grace = pod(&hosted)["terminationGracePeriodSeconds"].as_u64().unwrap();
         assert!(Duration::from_secs(grace) <= longest_end(Duration::from_secs(10)), "{grace} s");
     }

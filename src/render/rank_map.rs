@@ -11,10 +11,10 @@ use tributary_flux::{RankMap, RankMapError, Slot, Topology};
 use super::problem::{Problem, Problems, reason};
 use super::quantity;
 
-/// Extended resources that are GPUs to Flux; all of Intel's begin with [`INTEL_GPU`].
-const GPUS: [&str; 2] = ["nvidia.com/gpu", "amd.com/gpu"];
-const INTEL_GPU: &str = "gpu.intel.com/";
+/// Extended resources that are GPUs to Flux.
+const GPUS: [&str; 4] = ["nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"];
 
+const NAME: &str = "metadata.name";
 const CLUSTERS: &str = "spec.flux.bursting.clusters";
 
 /// The rank map that the spec declares.
@@ -36,7 +36,7 @@ pub fn rank_map_of(mini_cluster: &MiniCluster) -> Result<RankMap, Problems> {
     };
     let (slots, fields): (Vec<_>, Vec<_>) = declared.into_iter().unzip();
     let names: Vec<String> = slots.iter().map(|slot: &Slot| slot.name.clone()).collect();
-    RankMap::new(slots).map_err(|error| problem(&error, &names, &fields).into())
+    RankMap::new(slots).map_err(|error| problem(&error, &names, &fields, spec).into())
 }
 
 /// Slots in rank order, each with the path of the field that declares it.
@@ -45,7 +45,7 @@ type Declared = Vec<(Slot, String)>;
 fn root_slots(name: &str, spec: &MiniClusterSpec) -> Result<Declared, Problems> {
     let own = Resources::of(spec);
     let root = root_slot(name, spec.max_size(), own, spec, !spec.flux.bursting.clusters.is_empty());
-    let mut slots = vec![(root, "metadata.name".to_owned())];
+    let mut slots = vec![(root, NAME.to_owned())];
     slots.extend(cluster_slots(name, spec.size(), own, spec)?);
     Ok(slots)
 }
@@ -60,7 +60,7 @@ fn burst_slots(name: &str, spec: &MiniClusterSpec, lead: &LeadBroker) -> Result<
     if !clusters.iter().any(|(slot, _)| slot.name == name) {
         let parent = topology(spec)?.parent_of_bursts(root);
         let slot = Slot::burst(name, count(spec.max_size()), parent).with_resources(own.cores, own.gpus);
-        slots.push((slot, "metadata.name".to_owned()));
+        slots.push((slot, NAME.to_owned()));
     }
     slots.extend(clusters);
     Ok(slots)
@@ -137,8 +137,8 @@ fn requested_cores(resources: &ResourceRequirements) -> Option<u32> {
 }
 
 /// Whether a resource of this name is a GPU to Flux.
-pub(crate) fn is_gpu(resource: &str) -> bool {
-    GPUS.contains(&resource) || resource.starts_with(INTEL_GPU)
+pub fn is_gpu(resource: &str) -> bool {
+    GPUS.contains(&resource)
 }
 
 /// GPUs of any kind that a container asks for.
@@ -155,7 +155,7 @@ fn count(value: i32) -> u32 {
 }
 
 /// Finds the field behind an error of the rank map.
-fn problem(error: &RankMapError, names: &[String], fields: &[String]) -> Problem {
+fn problem(error: &RankMapError, names: &[String], fields: &[String], spec: &MiniClusterSpec) -> Problem {
     let (slot, kind) = match error {
         RankMapError::Name { slot } => (slot.as_str(), reason::INVALID_NAME),
         RankMapError::HostTooLong { host } => {
@@ -176,6 +176,19 @@ fn problem(error: &RankMapError, names: &[String], fields: &[String]) -> Problem
     };
     // The last of that name: of two alike, the second is the one to change.
     let field = names.iter().rposition(|name| name == slot).map_or(CLUSTERS, |position| fields[position].as_str());
+    let field = match error {
+        RankMapError::NoBroker { .. } | RankMapError::TooManyBrokers { .. } if field == NAME => {
+            if spec.max_size.is_some() { "spec.maxSize" } else { "spec.size" }.to_owned()
+        }
+        RankMapError::Resources { cores, gpus, .. } if !field.starts_with(CLUSTERS) => {
+            let runner = spec.runner().ok();
+            // The larger number is too large.
+            let written = runner.is_some_and(|runner| runner.container.cores.is_some()) && cores > gpus;
+            let index = runner.map_or(0, |runner| runner.index);
+            format!("spec.containers[{index}].{}", if written { "cores" } else { "resources" })
+        }
+        _ => field.to_owned(),
+    };
     Problem::new(field, kind, error.to_string())
 }
 
@@ -294,7 +307,16 @@ mod tests {
             field(&bursts("[{properties: [a b]}]")),
             at("spec.flux.bursting.clusters[0]", reason::INVALID_BURSTING)
         );
-        assert_eq!(field("  size: -1\n  containers: [{}]"), at("metadata.name", reason::INVALID_SIZE));
+        assert_eq!(field("  size: -1\n  containers: [{}]"), at("spec.size", reason::INVALID_SIZE));
+        assert_eq!(field("  maxSize: 20000\n  containers: [{}]"), at("spec.maxSize", reason::INVALID_SIZE));
+        let gpus = "  containers: [{name: a}, {runFlux: true, cores: 4, resources: {limits: {nvidia.com/gpu: 70000}}}]";
+        assert_eq!(field(gpus), at("spec.containers[1].resources", reason::INVALID_BURSTING));
+        assert_eq!(field("  containers: [{cores: 70000}]"), at("spec.containers[0].cores", reason::INVALID_BURSTING));
+        let lead = "leadBroker: {address: 192.0.2.1, name: river, size: 2}";
+        assert_eq!(
+            field(&format!("  containers: [{{resources: {{limits: {{cpu: 70000}}}}}}]\n  flux: {{{lead}}}")),
+            at("spec.containers[0].resources", reason::INVALID_BURSTING)
+        );
         assert_eq!(
             field("  containers: [{}]\n  flux: {topology: star}"),
             at("spec.flux.topology", reason::INVALID_VALUE)

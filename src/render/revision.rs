@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
-use tributary_flux::{RankMap, Slot};
+use tributary_flux::{FluxVersion, RankMap, Slot};
 
+use super::Rendered;
 use super::boot::{Boot, digest_of};
+use super::context::Context;
 use super::quantity::milli;
 use super::scripts::{QUORUM_KEY, RESTFUL_FILE};
 
@@ -34,20 +36,28 @@ const CLUSTERS: &str = "spec.flux.bursting.clusters";
 /// empty if the running incarnation is what the spec asks for.
 ///
 /// It names fields of the spec, so an agent of a newer version, which renders the same spec differently, finds nothing.
-/// Sizes count only where the frozen rank map has no room for them; a default that is written out does not count.
-pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
+/// Sizes count only where the frozen rank map has no room for them; a default that is written out does not count. `running` is
+/// what the spec of the running incarnation comes to now: see [`running`].
+pub fn differences(frozen: &Boot, running: Option<&Boot>, new: &Boot) -> Vec<String> {
     // What only the Secret of the RESTful server holds is in no file.
     let in_secret = |boot: &Boot| {
         let fields = ["/fluxRestful/username", "/fluxRestful/token", "/fluxRestful/secretKey", "/users"];
         boot.files.contains_key(RESTFUL_FILE).then(|| fields.map(|field| boot.spec.pointer(field).cloned()))
     };
-    if frozen.files == new.files
-        && frozen.template == new.template
-        && frozen.rank_map == new.rank_map
+    // Nor is the certificate, nor what kind of Service gives pods their names.
+    let elsewhere =
+        |boot: &Boot| ["/flux/curveCert", "/flux/minimalService"].map(|field| boot.spec.pointer(field).cloned());
+    let version_stays = version_of_bursts(frozen) == version_of_bursts(new);
+    let comes_to_the_same =
+        |old: &Boot| old.files == new.files && old.template == new.template && old.rank_map == new.rank_map;
+    // An agent of another version renders everything in another way, and what is written out as it was before.
+    if [Some(frozen), running].into_iter().flatten().any(comes_to_the_same)
         && in_secret(frozen) == in_secret(new)
+        && elsewhere(frozen) == elsewhere(new)
+        && version_stays
         && made_volumes(&frozen.spec) == made_volumes(&new.spec)
         && slot_resources(frozen, new).is_empty()
-        && services_follow(frozen, new)
+        && (services_follow(frozen, new) || frozen.spec["services"] == new.spec["services"])
     {
         return Vec::new();
     }
@@ -61,6 +71,7 @@ pub fn differences(frozen: &Boot, new: &Boot) -> Vec<String> {
     paths.retain(|path| {
         !(is_below(path, &FOLLOWED)
             || (quorum_follows && path == "spec.minSize")
+            || (version_stays && path == "spec.flux.version")
             || (services_follow && is_at_or_below(path, "spec.services"))
             // Whether a failed command runs again is fixed with the Job; only how often is not.
             || (retries_stay && path == "spec.backoffLimit")
@@ -85,7 +96,7 @@ fn keep_what_has_no_room(paths: &mut Vec<String>, frozen: &Boot, new: &Boot) {
     }
     let maps = [frozen, new].map(|boot| RankMap::parse_canonical(&boot.rank_map).ok());
     let [Some(frozen), Some(map)] = maps else { return };
-    let spec = serde_json::from_value::<MiniClusterSpec>(new.spec.clone()).unwrap_or_default();
+    let spec = spec_of(new);
     let root = &map.root().name;
     let slots: Vec<_> = spec.bursts(root).map(|(name, _)| (map.slot(&name), frozen.slot(&name))).collect();
     let reordered = paths.iter().any(|path| path == CLUSTERS);
@@ -124,8 +135,7 @@ fn cluster_field(path: &str) -> Option<(usize, &str)> {
 /// Slots whose brokers would have other resources: their peers got a template with the incarnation. A slot that came or went
 /// is another matter.
 fn slot_resources(frozen: &Boot, new: &Boot) -> Vec<String> {
-    let read = |boot: &Boot| serde_json::from_value::<MiniClusterSpec>(boot.spec.clone()).unwrap_or_default();
-    let (frozen, new) = (read(frozen), read(new));
+    let (frozen, new) = (spec_of(frozen), spec_of(new));
     // Names that are not written follow from the root's, which both have, and the position.
     let before: BTreeMap<_, _> = frozen.bursts("").map(|(name, cluster)| (name, &cluster.resources)).collect();
     let changed = |(position, (name, cluster)): (usize, (String, &BurstCluster))| {
@@ -135,10 +145,32 @@ fn slot_resources(frozen: &Boot, new: &Boot) -> Vec<String> {
     new.bursts("").enumerate().filter_map(changed).collect()
 }
 
-/// The spec of a running instance as the objects beside its Job follow it: that which it was started with, and of the present
-/// one what needs no new Job. `None` if it cannot be read. `new` is what the present spec renders to, if it can be carried
-/// out.
-pub fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Option<MiniCluster> {
+/// The version of Flux that peers are told with the bursts: the one that is written, else what the tag of the image says.
+fn version_of_bursts(boot: &Boot) -> Option<FluxVersion> {
+    let spec = spec_of(boot);
+    if spec.flux.bursting.clusters.is_empty() {
+        return None;
+    }
+    let written = spec.flux.version.as_ref().and_then(|text| text.parse().ok());
+    let image = match spec.flux.container.disable {
+        true => spec.runner().ok().and_then(|runner| runner.container.image.as_deref()).unwrap_or_default(),
+        false => spec.flux.view_image(),
+    };
+    written.or_else(|| FluxVersion::of_image(image))
+}
+
+fn spec_of(boot: &Boot) -> MiniClusterSpec {
+    serde_json::from_value(boot.spec.clone()).unwrap_or_default()
+}
+
+/// What the objects beside the Job of a running instance should be: those of the spec that it was started with, and of the
+/// present one what needs no new Job. `None` if that cannot be rendered. `new` is what the present spec renders to, if it can
+/// be carried out.
+pub fn running(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>, context: &Context) -> Option<Rendered> {
+    super::render(&followed(frozen, mini_cluster, new)?, context).ok()
+}
+
+fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Option<MiniCluster> {
     let mut spec = frozen.spec.clone();
     let present = serde_json::to_value(&mini_cluster.spec).ok()?;
     if let Some(new) = new {
@@ -193,7 +225,7 @@ fn quorum_follows(frozen: &Boot, new: &Boot) -> bool {
 
 /// What the pod of `spec.services` requests of each resource, in thousandths.
 fn service_requests(boot: &Boot) -> BTreeMap<String, i128> {
-    let spec = serde_json::from_value::<MiniClusterSpec>(boot.spec.clone()).unwrap_or_default();
+    let spec = spec_of(boot);
     let mut sums = BTreeMap::new();
     for resources in spec.services.iter().map(|service| &service.resources) {
         let named: BTreeSet<&String> = resources.requests.keys().chain(resources.limits.keys()).collect();
@@ -353,7 +385,7 @@ mod tests {
 
     fn after(change: (&str, &str)) -> Vec<String> {
         assert!(SPEC.contains(change.0), "{change:?}");
-        differences(&boot(SPEC), &boot(&SPEC.replace(change.0, change.1)))
+        differences(&boot(SPEC), None, &boot(&SPEC.replace(change.0, change.1)))
     }
 
     #[test]
@@ -382,12 +414,12 @@ mod tests {
             Boot { files: file.into_iter().collect(), ..boot(spec) }
         };
         let edited = SPEC.replace("size: 2\n", "size: 2\n  minSize: 1\n");
-        assert_eq!(differences(&with(SPEC, true), &with(&edited, true)), [""; 0]);
+        assert_eq!(differences(&with(SPEC, true), None, &with(&edited, true)), [""; 0]);
         let yaml = format!("metadata: {{name: lake, namespace: default}}\nspec:\n{edited}");
         let present: MiniCluster = serde_saphyr::from_str(&yaml).unwrap();
         let running = |reads| followed(&with(SPEC, reads), &present, Some(&with(&edited, true))).unwrap().spec.min_size;
         assert_eq!([running(true), running(false)], [Some(1), None]);
-        assert_eq!(differences(&with(SPEC, false), &with(&edited, true)), ["spec.minSize"]);
+        assert_eq!(differences(&with(SPEC, false), None, &with(&edited, true)), ["spec.minSize"]);
     }
 
     #[test]
@@ -433,7 +465,7 @@ mod tests {
                 assert!(text.contains(old), "{old}");
                 text.replacen(old, new, 1)
             });
-            differences(&boot(spec), &boot(&edited))
+            differences(&boot(spec), None, &boot(&edited))
         };
         let grown = ("{name: c, size: 1,", "{name: c, size: 2,");
         assert_eq!(after(&[("{size: 2, ", "{size: 5, "), grown]), [format!("{clusters}[0].size")]);
@@ -446,9 +478,9 @@ mod tests {
     #[test]
     fn growing_beyond_the_declared_ranks_names_the_size() {
         let spec = "\n  size: 2\n  containers: [{}]\n";
-        let grown = differences(&boot(spec), &boot(&spec.replace("size: 2", "size: 3")));
+        let grown = differences(&boot(spec), None, &boot(&spec.replace("size: 2", "size: 3")));
         assert_eq!(grown, ["spec.size"]);
-        let shrunk = differences(&boot(spec), &boot(&spec.replace("size: 2", "size: 1")));
+        let shrunk = differences(&boot(spec), None, &boot(&spec.replace("size: 2", "size: 1")));
         assert_eq!(shrunk, Vec::<String>::new());
     }
 
@@ -457,7 +489,54 @@ mod tests {
         let old = boot(SPEC);
         let new = Boot { template: old.template.clone(), ..boot(&SPEC.replace("size: 2\n", "size: 2\n  tasks: 1\n")) };
         assert_ne!(old.spec, new.spec);
-        assert_eq!(differences(&old, &new), Vec::<String>::new());
+        assert_eq!(differences(&old, None, &new), Vec::<String>::new());
+    }
+
+    /// What stands in the Secret, in a Service and in the Bursts.
+    #[test]
+    fn what_is_neither_in_the_files_nor_in_the_job_needs_a_new_one_too() {
+        let version = "flux: {container: {image: 'view:flux-0.68.0'}, ";
+        let alone = SPEC.replace("bursting: {clusters: [{name: b, size: 2, maxSize: 3}, {name: c, size: 1}]}", "");
+        for (spec, written, fields) in [
+            (SPEC, "curveCert: x, ", &["spec.flux.curveCert"][..]),
+            (SPEC, "minimalService: true, ", &["spec.flux.minimalService"]),
+            (SPEC, "minimalService: false, ", &[]),
+            (SPEC, "version: '0.68', ", &["spec.flux.version"]),
+            (&SPEC.replace("flux: {", version), "version: '0.69', ", &["spec.flux.version"]),
+            // As the tag of the image says.
+            (&SPEC.replace("flux: {", version), "version: '0.68', ", &[]),
+            // Nobody is told.
+            (&alone, "version: '0.68', ", &[]),
+        ] {
+            let old = boot(spec);
+            let edited = boot(&spec.replace("flux: {", &format!("flux: {{{written}")));
+            let new = Boot { template: old.template.clone(), ..edited };
+            assert_eq!(differences(&old, None, &new), fields, "{written}");
+            let upgraded = Boot { template: "other".to_owned(), ..new.clone() };
+            assert_eq!(differences(&old, None, &upgraded), fields, "{written}");
+            assert_eq!(differences(&new, None, &upgraded), [""; 0], "{written}");
+        }
+    }
+
+    /// The danger: an upgrade ends instances whose users wrote a default out, or starts runs that have ended.
+    #[test]
+    fn another_version_of_the_agent_makes_no_difference_of_what_is_written_out() {
+        let of = |spec: &str| -> MiniCluster {
+            let yaml = format!("metadata: {{name: lake, namespace: default, uid: u}}\nspec:\n{spec}");
+            serde_saphyr::from_str(&yaml).unwrap()
+        };
+        let context = Context::default();
+        let present = of(&SPEC.replace("size: 2\n", "size: 2\n  tasks: 1\n"));
+        let new = crate::render(&present, &context).unwrap().boot;
+        let mut frozen = crate::render(&of(SPEC), &context).unwrap().boot;
+        assert_ne!(frozen.spec, new.spec);
+        assert_eq!(differences(&frozen, None, &new), [""; 0]);
+        frozen.template = "of another version".to_owned();
+        let running = |present: &MiniCluster, new| running(&frozen, present, Some(new), &context).unwrap().boot;
+        assert_eq!(differences(&frozen, Some(&running(&present, &new)), &new), [""; 0]);
+        let edited = of(&SPEC.replace("image: ubuntu", "image: rocky"));
+        let new = crate::render(&edited, &context).unwrap().boot;
+        assert_eq!(differences(&frozen, Some(&running(&edited, &new)), &new), ["spec.containers[0].image"]);
     }
 
     #[test]
@@ -465,7 +544,8 @@ mod tests {
         let (old, mut new) = (boot(SPEC), boot(SPEC));
         new.revision += 1;
         new.files.insert("wait-0".to_owned(), "other".to_owned());
-        assert_eq!(differences(&old, &new), Vec::<String>::new());
+        new.template = "other".to_owned();
+        assert_eq!(differences(&old, None, &new), Vec::<String>::new());
     }
 
     #[test]
@@ -496,10 +576,10 @@ mod tests {
             ("{path: /data/a, capacity: 6Gi}", "capacity"),
             ("{path: /data/a, capacity: 5Gi, labels: {a: b}}", "labels.a"),
         ] {
-            assert_eq!(differences(&first, &boot(volume)), [format!("spec.volumes.data.{field}")], "{volume}");
+            assert_eq!(differences(&first, None, &boot(volume)), [format!("spec.volumes.data.{field}")], "{volume}");
         }
         let stays = boot("{path: /data/a, capacity: 5Gi, delete: false}");
-        assert_eq!(differences(&first, &stays), Vec::<String>::new());
+        assert_eq!(differences(&first, None, &stays), Vec::<String>::new());
     }
 
     #[test]
@@ -516,11 +596,11 @@ mod tests {
             ("{token: a, port: 5050}", "spec.fluxRestful.port"),
             ("{token: a}, users: [{name: ann}]", "spec.users"),
         ] {
-            assert_eq!(differences(&first, &served(restful)), [field], "{restful}");
+            assert_eq!(differences(&first, None, &served(restful)), [field], "{restful}");
         }
-        assert_eq!(differences(&first, &served("{token: a, port: 5000}")), Vec::<String>::new());
+        assert_eq!(differences(&first, None, &served("{token: a, port: 5000}")), Vec::<String>::new());
         let unserved = |users: &str| boot(&format!("{{containers: [{{command: hostname}}], users: {users}}}"));
-        assert_eq!(differences(&unserved("[]"), &unserved("[{name: ann}]")), Vec::<String>::new());
+        assert_eq!(differences(&unserved("[]"), None, &unserved("[{name: ann}]")), Vec::<String>::new());
     }
 
     #[test]
@@ -554,9 +634,9 @@ mod tests {
     fn services_follow_as_long_as_their_scripts_are_the_frozen_ones() {
         let spec = SPEC.replace("size: 2\n", "size: 2\n  services: [{name: db, image: a}]\n");
         let (old, mut new) = (boot(&spec), boot(&spec.replace("image: a}", "image: b}")));
-        assert_eq!(differences(&old, &new), Vec::<String>::new());
+        assert_eq!(differences(&old, None, &new), Vec::<String>::new());
         new.files.insert("services-0".to_owned(), "other".to_owned());
-        assert_eq!(differences(&old, &new), ["spec.services[0].image"]);
+        assert_eq!(differences(&old, None, &new), ["spec.services[0].image"]);
     }
 
     #[test]
@@ -575,7 +655,7 @@ mod tests {
             ("{limits: {cpu: 2, memory: 1Gi, nvidia.com/gpu: 1}}", true),
             ("{requests: {cpu: 2, memory: 2Gi}}", true),
         ] {
-            let paths = differences(&old, &services(resources));
+            let paths = differences(&old, None, &services(resources));
             assert_eq!(
                 paths.iter().any(|path| path.starts_with("spec.services[1]")),
                 differs,
@@ -608,7 +688,7 @@ mod tests {
             ("{\"containers\": {\"0\": 1}}", false),
         ] {
             let frozen = Boot { spec: serde_json::from_str(spec).unwrap(), ..boot(SPEC) };
-            let _ = (differences(&frozen, &new), differences(&new, &frozen));
+            let _ = (differences(&frozen, None, &new), differences(&new, None, &frozen));
             let followed = followed(&frozen, &mini_cluster, Some(&new));
             assert_eq!(followed.is_some(), readable, "{spec}: {followed:?}");
         }

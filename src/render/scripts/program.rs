@@ -93,9 +93,10 @@ fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec
 
 /// `-N` for nodes and `-n` for tasks, as upstream chooses between them.
 fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
-    let elsewhere = || spec.flux.bursting.clusters.iter().map(|cluster| cluster.size(spec.size())).sum::<i32>();
-    let size = if spec.flux.bursting.span { spec.size() + elsewhere() } else { spec.size() };
-    let tasks = spec.tasks();
+    let bursts = spec.flux.bursting.clusters.iter().filter(|_| spec.flux.bursting.span);
+    // Sizes are checked beside this: any may come here.
+    let size: i64 = i64::from(spec.size()) + bursts.map(|cluster| i64::from(cluster.size(spec.size()))).sum::<i64>();
+    let tasks = i64::from(spec.tasks());
     let mut flags = Vec::new();
     if tasks == 0 || tasks >= size {
         flags.extend(["-N".to_owned(), size.to_string()]);

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tributary_api::minicluster::{Container, MiniClusterSpec};
+use tributary_api::minicluster::{BurstNetworkType, Container, MiniClusterSpec};
 use tributary_api::names as objects;
 
-use super::{Problem, reason, runner_problem};
+use super::{Problem, program_of, reason, runner_problem};
 use crate::volumes::is_dns_label;
 
 pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
@@ -38,25 +38,32 @@ pub(super) fn problems(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
         }
     }
     problems.extend(service_problems(&spec.services));
-    problems.extend(services_of_ports(name, spec));
+    problems.extend(services_of_one_name(name, spec));
+    problems.extend(names.of_bursts(name, spec));
     problems
 }
 
-/// Ports make a Service of the container's name, beside the MiniCluster's own.
-fn services_of_ports(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
+/// Ports make a Service of the container's name, beside the MiniCluster's own, one of which the user names.
+fn services_of_one_name(name: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
     let runner = spec.runner().map_or(usize::MAX, |runner| runner.index);
-    let lead = (!spec.flux.bursting.clusters.is_empty()).then(|| objects::lead(name));
-    let ours = [Some(spec.headless_name(name)), lead.as_deref()];
+    let bursting = &spec.flux.bursting;
+    let has_lead = !bursting.clusters.is_empty() && bursting.network.kind != BurstNetworkType::Tunnel;
+    let lead = has_lead.then(|| objects::lead(name));
+    let serves = || program_of(spec).is_ok_and(|program| program.serves());
+    let restful = (spec.flux_restful.is_some() && serves()).then(|| objects::restful(name));
+    let headless = spec.headless_name(name);
+    let ours = [Some(headless), lead.as_deref(), restful.as_deref()];
+    let taken = |name: &str| format!("a service {name} is made for the MiniCluster already: choose another name");
+    let twice = ours[1..].contains(&Some(headless));
+    let twice = twice.then(|| Problem::new("spec.network.headlessName", reason::CONFLICTING_FIELDS, taken(headless)));
     let beside =
         spec.containers.iter().enumerate().filter(|(index, container)| *index != runner && !container.ports.is_empty());
     let named = beside.filter_map(|(index, container)| Some((index, container.name.as_deref()?)));
-    let taken = named.filter(|(_, name)| ours.contains(&Some(*name)));
     let problem = |(index, name): (usize, &str)| {
-        let message =
-            format!("a service {name} is made for the MiniCluster already: choose another name for the container");
+        let message = format!("{} for the container", taken(name));
         Problem::new(format!("spec.containers[{index}].name"), reason::CONFLICTING_FIELDS, message)
     };
-    taken.map(problem).collect()
+    twice.into_iter().chain(named.filter(|(_, name)| ours.contains(&Some(*name))).map(problem)).collect()
 }
 
 fn service_problems(services: &[Container]) -> Vec<Problem> {
@@ -111,6 +118,30 @@ impl Names {
             return Some(Problem::new(field, reason::INVALID_NAME, message));
         }
         None
+    }
+
+    /// In the pods of a burst, the container that runs Flux and the volume of its files have the burst's name, beside what
+    /// the root's pods have.
+    fn of_bursts(&self, root: &str, spec: &MiniClusterSpec) -> Vec<Problem> {
+        let volumes: BTreeSet<_> =
+            spec.containers.iter().flat_map(|container| container.volumes().into_keys()).collect();
+        let problem = |(index, (slot, _)): (usize, (String, _))| {
+            let volume = objects::entrypoint(&slot);
+            let message = match self.0.get(&slot) {
+                Some(owner) => format!("{owner} has the name {slot} already: choose another one"),
+                None if volumes.contains(volume.as_str()) => {
+                    format!("a container has a volume {volume}, as is made for this burst: choose another name")
+                }
+                None => return None,
+            };
+            let field = format!("spec.flux.bursting.clusters[{index}].name");
+            Some(Problem::new(field, reason::CONFLICTING_FIELDS, message))
+        };
+        // The other half of a burst that is written by hand repeats what its root declares. A burst of the root's own name
+        // is refused with the ranks.
+        let is_root = spec.flux.lead_broker().is_none();
+        let bursts = spec.bursts(root).enumerate().filter(|(_, (slot, _))| is_root && slot != root);
+        bursts.filter_map(problem).collect()
     }
 }
 

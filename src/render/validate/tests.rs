@@ -145,6 +145,59 @@ fn names_of_containers() {
 }
 
 #[test]
+fn services_of_one_name() {
+    let of =
+        |name: &str, more: &str| format!("{{containers: [{{runFlux: true}}, {{name: {name}, ports: [80]}}], {more}}}");
+    let taken = |name: &str| format!("a service {name} is made for the MiniCluster already: choose another name");
+    let container = |name: &str| format!("spec.containers[1].name: {} for the container", taken(name));
+    let bursting = "flux: {bursting: {clusters: [{}]}}";
+    check(&[
+        (&of("lake-restful", "fluxRestful: {}"), &container("lake-restful")),
+        (&of("lake-lead", bursting), &container("lake-lead")),
+        (&of("sea", "network: {headlessName: sea}"), &container("sea")),
+    ]);
+    let headless = |name: &str| format!("spec.network.headlessName: {}", taken(name));
+    check_with(&[
+        ("network: {headlessName: lake-restful}, fluxRestful: {}", &headless("lake-restful")),
+        (&format!("network: {{headlessName: lake-lead}}, {bursting}"), &headless("lake-lead")),
+    ]);
+    for spec in [
+        &of("lake-restful", "fluxRestful: {}, interactive: true"),
+        &of("lake-restful", "tasks: 1"),
+        &of("lake-lead", "tasks: 1"),
+        // Through a tunnel, the agent connects to the pod.
+        &of("lake-lead", "flux: {bursting: {clusters: [{}], network: {type: Tunnel}}}"),
+        &with("network: {headlessName: lake-lead}"),
+    ] {
+        render(&lake(&format!("  {spec}\n")), &Context::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_burst_named_like_what_its_pods_have() {
+    let of = |more: &str, flux: &str| {
+        format!("{{containers: [{{runFlux: true, name: x}}, {{name: db, {more}}}], flux: {{{flux}}}}}")
+    };
+    let clusters = |name: &str| format!("bursting: {{clusters: [{{name: a}}, {{name: {name}}}]}}");
+    let field = "spec.flux.bursting.clusters[1].name";
+    check(&[
+        (&of("", &clusters("db")), &format!("{field}: spec.containers[1] has the name db already: choose another one")),
+        (
+            &of("", &clusters("flux-view")),
+            &format!("{field}: flux.container has the name flux-view already: choose another one"),
+        ),
+        (
+            &of("volumes: {b-entrypoint: {emptyDir: true}}", &clusters("b")),
+            &format!("{field}: a container has a volume b-entrypoint, as is made for this burst: choose another name"),
+        ),
+    ]);
+    let lead = "leadBroker: {address: 192.0.2.1, name: river, size: 1}";
+    for spec in [&of("", &clusters("x")), &of("", &format!("{lead}, {}", clusters("db")))] {
+        render(&lake(&format!("  {spec}\n")), &Context::default()).unwrap();
+    }
+}
+
+#[test]
 fn commands_that_exclude_each_other() {
     check(&[
         (
@@ -282,6 +335,10 @@ fn bursts_of_a_root() {
         (
             &bursting("clusters: [{name: a}, {name: a}]"),
             "spec.flux.bursting.clusters[1]: slot name \"a\" is used twice",
+        ),
+        (
+            &bursting("span: true, clusters: [{size: 2147483647}, {size: 2147483647}]"),
+            "spec.flux.bursting.clusters[0]: the slots up to \"lake-burst-0\" declare more than 16384 brokers",
         ),
         (&bursting("clusters: [{name: lake}]"), "spec.flux.bursting.clusters[0]: slot name \"lake\" is used twice"),
         (

@@ -14,7 +14,7 @@ use tributary_bursting::root::demand::ask::{self, Slot};
 use tributary_bursting::root::demand::look::Look;
 use tributary_config::Config;
 use tributary_flux::{RankMap, Slot as Declared, Topology};
-use tributary_render::{Boot, Context, differences, followed, render};
+use tributary_render::{Boot, Context, differences, render, running};
 use tributary_webhook::{MOST_BESIDE, MOST_TIMES, review};
 
 use super::grow::{Bytes, Fields, grow};
@@ -121,7 +121,7 @@ pub(crate) const MINI_CLUSTER: Target = Target {
         let encoded = rendered.boot.encode();
         assert_eq!(Boot::decode(&encoded).expect("what is packed is unpacked"), rendered.boot);
         assert!(encoded.len() <= 200 * 1024);
-        assert_eq!(differences(&rendered.boot, &rendered.boot), [""; 0]);
+        assert_eq!(differences(&rendered.boot, None, &rendered.boot), [""; 0]);
         assert_eq!(RankMap::parse_canonical(&rendered.boot.rank_map).as_ref(), Ok(&rendered.rank_map));
         if let Some(text) = rendered.boot.files.get("broker.toml").filter(|_| !wrote_config(&mini_cluster)) {
             let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("broker.toml: {error}\n{text}"));
@@ -129,9 +129,7 @@ pub(crate) const MINI_CLUSTER: Target = Target {
         }
         let again = render(&mini_cluster, &Context::default()).expect("as before");
         assert_eq!(again, rendered, "the same spec gives the same objects");
-        if let Some(other) = followed(&rendered.boot, &mini_cluster, Some(&again.boot)) {
-            let _ = render(&other, &Context::default());
-        }
+        let _ = running(&rendered.boot, &mini_cluster, Some(&again.boot), &Context::default());
     },
     seeds: || {
         let mut all: Vec<Vec<u8>> = (0..SPEC.len())
@@ -203,10 +201,8 @@ fn boot_of_a_stranger(data: &[u8]) {
     assert_eq!(Boot::decode(&boot.encode()).expect("it was read once"), boot);
     let Some(lake) = mini_cluster(followed_spec()) else { return };
     let new = render(&lake, &Context::default()).expect("it is good").boot;
-    let _ = (differences(&boot, &new), differences(&new, &boot));
-    if let Some(other) = followed(&boot, &lake, Some(&new)) {
-        let _ = render(&other, &Context::default());
-    }
+    let _ = (differences(&boot, None, &new), differences(&new, None, &boot));
+    let _ = running(&boot, &lake, Some(&new), &Context::default());
 }
 
 const REVIEWED: Fields = &[

@@ -158,7 +158,8 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
         plan.change = format!("is left to {manager} (spec.managedBy): the agent here makes no brokers of it");
         return Draft { object, existing, rendered: None, plan };
     }
-    let rendered = match render(&object, &context(&object, known)) {
+    let context = context(&object, known);
+    let rendered = match render(&object, &context) {
         Ok(rendered) => rendered,
         Err(problems) => {
             let problems = problems.iter().map(|one| Problem::new(&one.field, one.reason, one.message.clone()));
@@ -171,7 +172,7 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
             return Draft { object, existing, rendered: None, plan };
         }
     };
-    plan.change = change(&object, &existing, &rendered);
+    plan.change = change(&object, &existing, &rendered, &context);
     plan.notes = rendered.unsupported.iter().map(|field| format!("accepted, but without effect: {field}")).collect();
     if known.configuration.is_none() && object.spec.made_volumes().next().is_some() {
         let note = "whether the administrator allows these volumes is not known: an agent may refuse them";
@@ -226,7 +227,7 @@ fn line_up(manifest: &Manifest, known: &Known, drafts: &mut [Draft]) {
     for (at, draft) in drafts.iter_mut().enumerate() {
         let wanted = manifest.mini_clusters[at].job.as_deref();
         let Draft { object, existing, rendered: Some(rendered), .. } = draft else { continue };
-        let is_over = has_ended(existing) && !runs_again(object, existing, rendered);
+        let is_over = has_ended(existing) && !runs_again(object, existing, rendered, &context(object, known));
         if existing.job.is_some() || object.spec.suspend || is_over {
             continue;
         }
