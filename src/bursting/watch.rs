@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodIP, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -24,7 +25,7 @@ use tributary_api::peer::ClusterPeer;
 use tributary_api::provisioning_request::CONSUME;
 use tributary_clock::SystemRng;
 use tributary_cluster::ObjectKey;
-use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription};
+use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription, controller_of};
 use tributary_cluster::client::Clients;
 use tributary_render::quantity::milli;
 
@@ -115,6 +116,17 @@ fn job_key(namespace: &str, job: &str) -> String {
     format!("{namespace}/{job}")
 }
 
+/// Whether a pod with the label of a Job is of that Job. Anybody can write that label; of a pod whose Job was deleted without
+/// it, only what our template gave it is left.
+pub(crate) fn is_of_job(pod: &impl Resource, job: &str) -> bool {
+    controller_of::<Job>(pod).map_or_else(|| is_broker(pod, job), |owner| owner.name == job)
+}
+
+/// Whether our template made a pod.
+fn is_broker(pod: &impl Resource, job: &str) -> bool {
+    pod.meta().labels.as_ref().and_then(|all| all.get(labels::MINICLUSTER)).is_some_and(|of| of == job)
+}
+
 impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caches").finish_non_exhaustive()
@@ -157,7 +169,10 @@ impl Caches {
         ];
         watches.extend(watch_own);
         let works_in = clients.namespaces.clone();
-        let of_job = |pod: &WatchedPod| Some(job_key(&pod.view.namespace, pod.view.job.as_deref()?));
+        let of_job = |pod: &WatchedPod| {
+            let job = pod.view.job.as_deref().filter(|job| is_of_job(pod, job))?;
+            Some(job_key(&pod.view.namespace, job))
+        };
         let pods_by_job = Cache::<WatchedPod>::indexed(&pods, of_job);
         let bursts_by_uid = bursts.indexed(|burst| burst.metadata.uid.clone());
         let nodes_seen = NodesSeen::following(&nodes);
@@ -241,16 +256,25 @@ impl Caches {
         self.pods_by_job.of(&job_key(namespace, job)).iter().map(|pod| PodView::clone(&pod.view)).collect()
     }
 
+    /// The pods of a Job that a MiniCluster made: a user's Job may have the name.
+    pub(crate) fn brokers_of(&self, namespace: &str, job: &str) -> Vec<PodView> {
+        let pods = self.pods_by_job.of(&job_key(namespace, job));
+        pods.iter().filter(|pod| is_broker(&***pod, job)).map(|pod| PodView::clone(&pod.view)).collect()
+    }
+
     /// All pods.
     pub(crate) fn pod_views(&self) -> Vec<Arc<PodView>> {
         self.pods.objects().iter().map(|pod| pod.view.clone()).collect()
     }
 
+    pub(crate) fn works_in(&self, namespace: &str) -> bool {
+        self.works_in.is_empty() || self.works_in.iter().any(|one| one == namespace)
+    }
+
     /// Whether this agent works in a namespace that exists and stays.
     pub(crate) fn has_namespace(&self, name: &str) -> bool {
-        let works_there = self.works_in.is_empty() || self.works_in.iter().any(|one| one == name);
         let found = self.namespaces.of(&ObjectKey::cluster_scoped(name));
-        works_there && found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
+        self.works_in(name) && found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
     }
 }
 
@@ -464,8 +488,9 @@ fn slimmed(mut metadata: ObjectMeta) -> ObjectMeta {
     metadata.annotations = None;
     metadata.finalizers = None;
     if let Some(kept) = &mut metadata.labels {
-        let read = [kubernetes::JOB_NAME, kubernetes::COMPLETION_INDEX, labels::MINICLUSTER];
-        kept.retain(|key, _| read.contains(&key.as_str()));
+        let ours = [labels::MINICLUSTER, labels::ROOT_CLUSTER, labels::BURST_UID];
+        let read = [kubernetes::JOB_NAME, kubernetes::COMPLETION_INDEX];
+        kept.retain(|key, _| ours.iter().chain(&read).any(|one| one == key));
     }
     metadata
 }
@@ -478,8 +503,7 @@ fn amounts<'a>(list: impl Iterator<Item = (&'a str, &'a str)>) -> Amounts {
         match resource {
             "cpu" => amounts.milli_cores = thousandths,
             "memory" => amounts.memory = thousandths / 1000,
-            "nvidia.com/gpu" | "amd.com/gpu" => amounts.gpus += thousandths / 1000,
-            intel if intel.starts_with("gpu.intel.com/") => amounts.gpus += thousandths / 1000,
+            gpu if tributary_render::rank_map::is_gpu(gpu) => amounts.gpus += thousandths / 1000,
             _ => {}
         }
     }
@@ -517,6 +541,40 @@ mod tests {
         let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
         let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
         assert!(waits.unschedulable && !waits.running);
+    }
+
+    /// The dangers: a label holds up the end of a burst for ever; or brokers that run on are not counted.
+    #[test]
+    fn a_pod_is_of_a_job_by_its_controller_or_by_what_the_template_left_on_it() {
+        let of = |labels: serde_json::Value, kind: Option<(&str, &str, &str)>| {
+            let owner = kind.map(|(api, kind, name)| {
+                json!({"apiVersion": api, "kind": kind, "name": name, "uid": "u", "controller": true})
+            });
+            let owners: Vec<_> = owner.into_iter().collect();
+            let metadata = json!({"name": "lake-0-x", "labels": labels, "ownerReferences": owners});
+            is_of_job(&serde_json::from_value::<WatchedPod>(json!({"metadata": metadata})).unwrap(), "lake")
+        };
+        let (label, ours) = (json!({kubernetes::JOB_NAME: "lake"}), json!({labels::MINICLUSTER: "lake"}));
+        let (job, other) = (Some(("batch/v1", "Job", "lake")), Some(("batch/v1", "Job", "sea")));
+        let set = Some(("apps/v1", "ReplicaSet", "lake"));
+        assert!(of(label.clone(), job), "the Flux Operator's, too");
+        assert!(of(ours.clone(), None), "its Job was deleted with --cascade=orphan");
+        assert!(of(ours.clone(), set), "and a ReplicaSet has adopted it");
+        assert!(!of(label.clone(), None) && !of(label.clone(), set) && !of(label, other) && !of(ours, other));
+    }
+
+    /// The danger: an offer waits for ever until the pods of a user's own Job of that name have left.
+    #[test]
+    fn pods_that_no_mini_cluster_made_are_no_brokers() {
+        let of = |labels: serde_json::Value| {
+            let owner =
+                json!({"apiVersion": "batch/v1", "kind": "Job", "name": "lake", "uid": "u", "controller": true});
+            let metadata = json!({"name": "lake-0-x", "labels": labels, "ownerReferences": [owner]});
+            is_broker(&serde_json::from_value::<WatchedPod>(json!({"metadata": metadata})).unwrap(), "lake")
+        };
+        let job = (kubernetes::JOB_NAME, "lake");
+        assert!(!of(json!({job.0: job.1})) && !of(json!({job.0: job.1, labels::MINICLUSTER: "sea"})));
+        assert!(of(json!({job.0: job.1, labels::MINICLUSTER: "lake"})));
     }
 
     #[test]
@@ -608,7 +666,7 @@ mod tests {
                 "spec": {"unschedulable": unschedulable, "podCIDRs": ["10.1.0.0/24"],
                     "taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "p", "effect": "PreferNoSchedule"}]},
                 "status": {"conditions": [{"type": "Ready", "status": ready}],
-                    "allocatable": {"cpu": "8", "memory": "16Gi", "gpu.intel.com/i915": "1"},
+                    "allocatable": {"cpu": "8", "memory": "16Gi", "gpu.intel.com/i915": "1", "gpu.intel.com/millicores": "1000"},
                     "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}]},
             });
             serde_json::from_value::<WatchedNode>(value).unwrap().view

@@ -9,16 +9,14 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{ListParams, PropagationPolicy};
+use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
-use tributary_api::hosted_burst::{HostedBurst, is_hosted};
-use tributary_api::labels::kubernetes::JOB_NAME;
+use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::names;
 use tributary_clock::Mono;
 use tributary_cluster::apply::{Applied, Once};
 use tributary_cluster::caches::{controller_of, controller_uid};
-use tributary_cluster::error::absence;
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{CredentialRefusal, CredentialRequest, Leave, PeerName, RejectionReason};
@@ -28,6 +26,7 @@ use tributary_telemetry::Span;
 use super::controller::Provider;
 use super::egress::Egress;
 use super::ledger::SlotKey;
+use super::left::{self, Left};
 use super::materialize::{self, CURVE_CERT, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState};
 use super::slot::{Change, ClaimKey, Wanted, holder};
@@ -37,9 +36,6 @@ use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::spans;
 use crate::watch::WatchedPod;
-
-/// Pods that have not ended.
-const RUN: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -162,17 +158,27 @@ impl Provider {
                 let writer = &self.shared.clients.writer;
                 sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
             }
-            Change::LookLeft => {
+            Change::LookLeft | Change::ClearLeft => {
                 let known = hosted.as_deref().and_then(ResourceExt::uid);
-                let empty = self.clear_left(key, known).await?;
-                self.remember(key, |memory| memory.looked_empty = empty);
+                let memory = self.state.lock().memories.get(key).cloned().unwrap_or_default();
+                let deletes = !left::only_recalled(key, known.is_some(), claims, peers, &memory);
+                let found = self.clear_left(key, known, deletes).await?;
+                let empty = change == Change::LookLeft && found == Left::Nothing;
+                let stuck = if let Left::Stuck(what) = found { Some(what) } else { None };
+                if let Some(what) = stuck.as_ref().filter(|_| stuck != memory.stuck) {
+                    tracing::warn!(slot = %format!("{}/{}", key.0, key.1), "what is left of a burst stays: {what}");
+                }
+                let now = self.shared.now().mono;
+                self.remember(key, |memory| {
+                    // What is remembered of emptiness is from when there are no pods.
+                    memory.looked_empty = empty;
+                    (memory.stuck, memory.looked) = (stuck, Some(now));
+                });
                 // What is still there is looked for again: the step said when.
                 if empty {
                     self.queue.mark(key.clone());
                 }
             }
-            // What is remembered of emptiness is from when there are no pods.
-            Change::ClearLeft => drop(self.clear_left(key, hosted.as_deref().and_then(ResourceExt::uid)).await?),
             Change::DeleteHosted { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
@@ -193,38 +199,6 @@ impl Provider {
     async fn hosted_now(&self, key: &SlotKey) -> kube::Result<Option<HostedBurst>> {
         let hosted: Api<HostedBurst> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
         hosted.get_opt(&key.1).await
-    }
-
-    /// Whether nothing of a hosted burst has this name besides the HostedBurst `known`, and no pod of it runs, by the API
-    /// server's own word. A Job whose MiniCluster is gone goes at once: Kubernetes' garbage collector begins to look after a kind up to 30 s
-    /// after its definition was made, and has other things to do besides.
-    async fn clear_left(&self, key: &SlotKey, known: Option<String>) -> Result<bool, RequestError> {
-        let reader = &self.shared.clients.reader;
-        let failed = |kind: &str, error| RequestError::new("look for", format!("{kind} {}/{}", key.0, key.1), error);
-        let found = self.hosted_now(key).await.map_err(|error| failed("HostedBurst", error))?;
-        if found.is_some_and(|found| found.uid() != known) {
-            return Ok(false);
-        }
-        let mini_clusters: Api<MiniCluster> = Api::namespaced(reader.clone(), &key.0);
-        let found = absence(mini_clusters.get_metadata(&key.1).await, &key.1);
-        let found = found.map_err(|error| failed("MiniCluster", error))?;
-        if found.as_ref().is_some_and(is_hosted) {
-            return Ok(false);
-        }
-        let jobs: Api<Job> = Api::namespaced(reader.clone(), &key.0);
-        let Some(job) = jobs.get_metadata_opt(&key.1).await.map_err(|error| failed("Job", error))? else {
-            // Pods outlive their Job, until their containers have ended.
-            let pods: Api<Pod> = Api::namespaced(reader.clone(), &key.0);
-            let run = ListParams::default().labels(&format!("{JOB_NAME}={}", key.1)).fields(RUN).limit(1);
-            let found = pods.list_metadata(&run).await.map_err(|error| failed("pods of Job", error))?;
-            return Ok(found.items.is_empty());
-        };
-        let left_behind = found.is_none() && controller_of::<MiniCluster>(&job).is_some();
-        if let (true, Some(doomed)) = (left_behind, Doomed::of(&job)) {
-            let writer = &self.shared.clients.writer;
-            sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
-        }
-        Ok(false)
     }
 
     /// Makes the Job that pulls images ahead, for pods that are rendered as those of the burst.

@@ -21,8 +21,8 @@ pub(crate) struct Claims {
 }
 
 /// Sorts claims by slot. An offer names its slot, and `peers` say in which namespace that is; what is hosted stays where it
-/// is, also when its peer's bursts go somewhere else from now on. A tombstone names a burst only, which is found by what is
-/// hosted or remembered of it.
+/// is, also when its peer's bursts go somewhere else from now on, and so does what is remembered of
+/// it. A tombstone names a burst only, which is found by what is hosted or remembered of it.
 pub(crate) fn sort<'a>(
     claims: BTreeMap<ClaimKey, Wanted>,
     hosted: impl IntoIterator<Item = &'a HostedBurst>,
@@ -32,9 +32,13 @@ pub(crate) fn sort<'a>(
     let mut sorted = Claims::default();
     let mut known: BTreeMap<ClaimKey, SlotKey> = BTreeMap::new();
     let mut held: BTreeMap<ClaimKey, SlotKey> = BTreeMap::new();
+    let mut fates: BTreeMap<ClaimKey, BTreeSet<SlotKey>> = BTreeMap::new();
     for (slot, memory) in memories {
         sorted.slots.entry(slot.clone()).or_default();
         known.extend(memory.fates.keys().map(|claim| (claim.clone(), slot.clone())));
+        for claim in memory.fates.keys() {
+            fates.entry(claim.clone()).or_default().insert(slot.clone());
+        }
     }
     for hosted in hosted {
         sorted.slots.entry(key_of(hosted)).or_default();
@@ -45,7 +49,8 @@ pub(crate) fn sort<'a>(
         let slot = match &wanted {
             Wanted::Burst(desired) => {
                 let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
-                let here = held.get(&claim).filter(|(_, slot)| *slot == desired.slot).cloned();
+                let mut known = held.get(&claim).into_iter().chain(fates.get(&claim).into_iter().flatten().rev());
+                let here = known.find(|(_, slot)| *slot == desired.slot).cloned();
                 Some(here.unwrap_or_else(|| admission::slot_key(&claim.0, desired, import)))
             }
             Wanted::Tombstone => known.get(&claim).cloned(),
@@ -110,5 +115,10 @@ mod tests {
         hosted.spec.peer = "east".into();
         hosted.spec.burst_uid = "burst-uid".into();
         assert_eq!(slots(sort(claims(), [&hosted], &none, &peers("guests"))), ["burst-east-flux"]);
+        // Its owner has deleted it: what is left of it is there.
+        let mut memory = Memory::default();
+        memory.saw(&hosted);
+        let left = [(key_of(&hosted), memory)].into();
+        assert_eq!(slots(sort(claims(), [], &left, &peers("guests"))), ["burst-east-flux"]);
     }
 }

@@ -123,7 +123,10 @@ impl Provider {
         self.fresh.clear();
         for hosted in self.shared.caches.hosted.objects() {
             self.saw(&key_of(&hosted));
+            // It may be gone before its first step.
+            self.remember(&key_of(&hosted), |memory| memory.saw(&hosted));
         }
+        self.recall();
         self.enter_all(self.shared.exchange.claim_keys(), true);
         self.mark_all();
     }
@@ -305,7 +308,7 @@ impl Controller for Provider {
             nodes: shared.caches.node_views(),
             // One that is left to another controller has the name as well.
             mini_cluster: mini_clusters.of(&named).or_else(|| mini_clusters.left_alone_of(&named)),
-            pods: shared.caches.pods_of(&key.0, &key.1),
+            pods: shared.caches.brokers_of(&key.0, &key.1),
             warmers: self.warmers(&memory.warm_up),
             own_namespace: shared.own_namespace(),
             namespace_exists: shared.caches.has_namespace(&key.0),

@@ -21,6 +21,7 @@ use tributary_contract::tunnel::TunnelKey;
 
 use super::controller::{Provider, State};
 use super::ledger::SlotKey;
+use super::left;
 use super::memory::Memory;
 use super::slot::{self, ClaimKey, Wanted, holder};
 use crate::peers::PeerView;
@@ -41,8 +42,8 @@ impl Provider {
             slot.map(|slot| (namespace, slot.clone())).into_iter().collect()
         }
         let hosted = caches.hosted.clone();
-        let is_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
-        let known = is_hosted.clone();
+        let has_hosted = move |slot: &SlotKey| hosted.of(&ObjectKey::namespaced(&slot.0, &slot.1)).is_some();
+        let known = has_hosted.clone();
         // Secrets are never watched. Brokers that start anew, or have to, are the moment to look whether theirs is there.
         let (ours, theirs, seeing) = (self.weak(), self.weak(), self.weak());
         vec![
@@ -73,7 +74,7 @@ impl Provider {
                 let slot = |job: &str| (pod.view.namespace.clone(), job.to_owned());
                 let warmed = pod.view.job.as_deref().and_then(names::warmed_up).map(slot);
                 let jobs = pod.view.job.as_deref().map(slot).into_iter().chain(warmed);
-                jobs.filter(|slot| is_hosted(slot)).collect()
+                jobs.filter(|slot| has_hosted(slot)).collect()
             }),
             caches.services.feed(&self.queue, labelled),
             caches.slices.feed(&self.queue, labelled),
@@ -156,6 +157,16 @@ impl Provider {
         }
         waiting.into_iter().for_each(|slot| self.queue.mark(slot));
         self.enter_all(moved, false);
+    }
+
+    /// Enters bursts that are here without their HostedBurst, as a term finds them: what their peers are told of them waits until
+    /// they are gone.
+    pub(super) fn recall(&self) {
+        let caches = &self.shared.caches;
+        let is_free = |slot: &SlotKey| caches.works_in(&slot.0) && self.hosted(slot).is_none();
+        for (slot, claim) in left::recalled(&caches.mini_clusters.objects(), &caches.pods.objects(), is_free) {
+            self.remember(&slot, |memory| memory.recall(claim));
+        }
     }
 
     /// Says whether a burst is carried to its root, and who may connect for it.

@@ -59,6 +59,8 @@ pub(crate) enum Fate {
     },
     /// Somebody else deleted its HostedBurst.
     Evicted { incarnation: String },
+    /// A term found something of it, and no HostedBurst.
+    Recalled,
 }
 
 impl Fate {
@@ -72,6 +74,7 @@ impl Fate {
             Self::Hosted { incarnation, .. } | Self::Released { incarnation, .. } | Self::Evicted { incarnation } => {
                 incarnation
             }
+            Self::Recalled => "",
         }
     }
 }
@@ -163,6 +166,10 @@ pub(crate) struct Memory {
     pub request: Request,
     /// Neither a MiniCluster of ours nor a Job has this name: looked at, uncached, since the last one was wanted.
     pub looked_empty: bool,
+    /// What was seen then that neither we nor Kubernetes take away.
+    pub stuck: Option<String>,
+    /// When that was looked at last.
+    pub looked: Option<Mono>,
     /// Why not all that is made for it is there: the API server refuses a part of that, or does not answer.
     pub unmade: Option<String>,
     /// What of its names is another's.
@@ -191,9 +198,14 @@ impl Memory {
         self.verdicts.clear();
     }
 
+    pub(super) fn recall(&mut self, claim: ClaimKey) {
+        self.fates.entry(claim).or_insert(Fate::Recalled);
+    }
+
     /// Brokers are wanted: what was seen of an earlier end says nothing of theirs.
     pub(super) fn keeps(&mut self, hosted: &HostedBurst) {
         self.looked_empty = false;
+        (self.stuck, self.looked) = (None, None);
         self.kept = hosted.metadata.uid.clone();
     }
 
@@ -216,11 +228,6 @@ impl Memory {
             why: teardown::last_word(hosted, reason).or_else(|| provisioning::last_word(hosted)),
         };
         self.fates.insert(holder(hosted), fate);
-    }
-
-    /// Whether a claim's burst was hosted here.
-    pub(super) fn was_hosted(&self, key: &ClaimKey) -> bool {
-        self.fates.contains_key(key)
     }
 
     /// The API server refused an offer, again or for the first time. The rejection says when the next try is at
@@ -272,15 +279,18 @@ impl Memory {
         }
     }
 
-    /// Drops what nobody speaks of any more. That we ended a burst is remembered until its root had its say: one that is
-    /// away, since its lease ran out, must not take it for an eviction when it returns.
+    /// Drops what nobody speaks of any more, and nothing is left of. That we ended a burst is remembered until its root had its
+    /// say: one that is away, since its lease ran out, must not take it for an eviction when it returns.
     pub(super) fn forget(&mut self, view: &SlotView<'_>) {
         let holder = view.hosted.map(holder);
         let unheard =
             |(peer, uid): &ClaimKey| view.peers.contains_key(peer) && view.listed.lists(peer, uid) != Some(false);
         self.fates.retain(|key, fate| {
-            let ended_by_us = matches!(fate, Fate::Released { .. }) && !fate.is_final();
-            view.claims.contains_key(key) || holder.as_ref() == Some(key) || ended_by_us && unheard(key)
+            let kept = match fate {
+                Fate::Released { .. } => !fate.is_final() && unheard(key),
+                Fate::Hosted { .. } | Fate::Evicted { .. } | Fate::Recalled => holder.is_none() && !self.looked_empty,
+            };
+            kept || view.claims.contains_key(key) || holder.as_ref() == Some(key)
         });
         self.verdicts.retain(|key, _| view.claims.contains_key(key));
         self.returned.retain(|_, returned| !returned.left(view.now.mono).is_zero());
@@ -305,6 +315,11 @@ impl Memory {
     pub(crate) fn is_empty(&self) -> bool {
         let (fates, offers) = (self.fates.is_empty(), self.verdicts.is_empty() && self.turns.is_empty());
         let offers = offers && self.returned.is_empty();
-        fates && offers && self.secret == SecretState::Unknown && !self.looked_empty && self.taken.is_none()
+        fates
+            && self.stuck.is_none()
+            && offers
+            && self.secret == SecretState::Unknown
+            && !self.looked_empty
+            && self.taken.is_none()
     }
 }

@@ -23,6 +23,7 @@
 //! | [`grants`] | the port to the queues of namespaces: what FluxSetups leave | no |
 //! | [`quota`], [`egress`] | what quotas leave, and where hosted pods may connect to | no |
 //! | `foreign` | whether somebody else has a name that a burst needs | yes |
+//! | `left` | what is left of a burst, and whose it is | yes |
 //! | `marks` | which slots a change is looked at in, and whose turn that takes | no |
 //! | `provision` | ProvisioningRequests: made, looked at, taken away | yes |
 //! | `controller`, `carry_out`, `create` | the driver of all this | yes |
@@ -41,6 +42,7 @@ mod kueue;
 mod lead;
 pub(crate) mod lease;
 pub mod ledger;
+mod left;
 mod marks;
 pub mod materialize;
 pub(crate) mod memory;

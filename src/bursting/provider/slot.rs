@@ -158,10 +158,10 @@ pub(crate) enum Change {
     DeletePod(Removal),
     /// Delete the MiniCluster with this UID.
     DeleteMiniCluster { uid: String },
-    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. A Job that its MiniCluster has
-    /// left behind is deleted.
+    /// Look whether the MiniCluster and the Job of this name are gone, uncached, and remember. What is left of a hosted
+    /// one is deleted: see [`left`](super::left).
     LookLeft,
-    /// Delete a Job that its MiniCluster has left behind.
+    /// The same while something is seen of it: what is found says nothing of when that is gone.
     ClearLeft,
     /// Delete the HostedBurst with this UID: nothing of it runs any more.
     DeleteHosted { uid: String },
@@ -239,25 +239,41 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
 /// Nothing is hosted under this name: what is left of an evicted burst goes, then offers are looked at.
 fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
     let empty = teardown::clear(view, step);
+    if !empty {
+        // Changes of what has no HostedBurst mark no slot.
+        teardown::look_again(step);
+    }
     let mut taken = false;
     for (key, wanted) in view.claims {
         let answer = match wanted {
-            Wanted::Tombstone if empty || !step.memory.was_hosted(key) => {
+            Wanted::Tombstone if empty => {
                 // The root may change its mind before it hears this, and speak of a HostedBurst that we ended.
                 step.memory
                     .fates
                     .retain(|known, fate| known != key || !fate.is_final() && matches!(fate, Fate::Released { .. }));
                 Answered::Nothing
             }
-            Wanted::Tombstone => match step.memory.fates.get(key) {
-                Some(fate) => leaving(key, fate),
-                None => Answered::Nothing,
-            },
+            Wanted::Tombstone => leaving(key, &step.memory),
+            // A person has to free the name. Its own brokers may be what is left of one that was here before.
+            Wanted::Burst(desired)
+                if !empty
+                    && step.memory.stuck.is_some()
+                    && desired.hosted_uid.is_none()
+                    && !step.memory.fates.contains_key(key) =>
+            {
+                let taken = teardown::what_leaves(&step.memory);
+                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
+            }
+            // What became of it is kept until that is over: a tombstone may follow.
+            Wanted::Burst(desired) if !empty => {
+                observed(desired, BurstPhase::Draining, &teardown::what_leaves(&step.memory))
+            }
             Wanted::Burst(desired) => match past(view, key, desired, step) {
-                _ if !empty => observed(desired, BurstPhase::Draining, "what is left of an earlier burst is leaving"),
                 Some(answer) => answer,
                 // What was on offer in an earlier session may have been taken back since.
                 None if view.listed.lists(&key.0, &key.1) != Some(true) => continue,
+                // It was here, and its peer's bursts go to another namespace by now.
+                None if !belongs_here(view.key, view.peers, key, desired) => continue,
                 None if taken => rejected(
                     desired,
                     Rejection::new(RejectionReason::NameTaken, "another burst is about to take this name here"),
@@ -273,6 +289,17 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
         };
         step.answers.insert(key.clone(), answer);
     }
+}
+
+/// Whether an offer is about this slot, as its peer's bursts are mapped now.
+pub(super) fn belongs_here(
+    slot: &SlotKey,
+    peers: &BTreeMap<PeerName, PeerView>,
+    (peer, _): &ClaimKey,
+    desired: &DesiredBurst,
+) -> bool {
+    let import = peers.get(peer).and_then(|peer| peer.import.as_ref());
+    admission::slot_key(peer, desired, import) == *slot
 }
 
 /// The answer to a claim that is not looked at, because its peer has so many others on the same name.
@@ -488,10 +515,11 @@ fn with_rejection(desired: &DesiredBurst, phase: BurstPhase, rejection: Rejectio
 }
 
 /// The answer to a tombstone while something of the burst is still here.
-fn leaving((_, uid): &ClaimKey, fate: &Fate) -> Answered {
+fn leaving(key: &ClaimKey, memory: &Memory) -> Answered {
     Answered::Observed(Box::new(ObservedBurst {
-        uid: uid.clone(),
-        incarnation: fate.incarnation().to_owned(),
+        uid: key.1.clone(),
+        message: memory.stuck.as_ref().map(|_| teardown::what_leaves(memory)).unwrap_or_default(),
+        incarnation: memory.fates.get(key).map(Fate::incarnation).unwrap_or_default().to_owned(),
         phase: BurstPhase::Draining,
         ..ObservedBurst::default()
     }))

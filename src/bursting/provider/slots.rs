@@ -36,7 +36,8 @@ pub(crate) struct Slots {
 impl Slots {
     /// Enters what a peer wants of a burst; says which slots that may mean something for. An offer names its slot, and `import`
     /// says in which namespace that is; what is hosted stays where it is, also when its peer's bursts go somewhere else from
-    /// now on. A tombstone names a burst only, which is found by what is hosted or remembered of it.
+    /// now on, and so does what is remembered of it. A tombstone names a burst only, which is found by what is hosted or
+    /// remembered of it.
     pub(crate) fn claim(
         &mut self,
         claim: &ClaimKey,
@@ -56,7 +57,8 @@ impl Slots {
         let held = self.hosted.slots(claim).next_back();
         match wanted {
             Wanted::Burst(desired) => {
-                let here = held.filter(|(_, slot)| *slot == desired.slot).cloned();
+                let named = |(_, slot): &&SlotKey| *slot == desired.slot;
+                let here = held.filter(named).or_else(|| self.fates.slots(claim).rfind(named)).cloned();
                 Some(here.unwrap_or_else(|| admission::slot_key(&claim.0, desired, import)))
             }
             Wanted::Tombstone => held.or_else(|| self.fates.slots(claim).next_back()).cloned(),

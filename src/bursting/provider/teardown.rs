@@ -15,6 +15,8 @@ use tributary_contract::{DesiredBurst, RejectionReason};
 
 use super::kueue;
 use super::lease::Lease;
+use super::left;
+use super::memory::Memory;
 use super::not_started;
 use super::provisioning;
 use super::scale_up;
@@ -26,6 +28,8 @@ use crate::timing::elapsed;
 
 /// Between two looks at what is on its way out: Jobs are not watched here.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The same where somebody has to take it away.
+const LOOK_SELDOM: Duration = Duration::from_secs(15);
 
 /// Before the reason in the message of a burst that ends.
 const LEAVING: &str = "leaving: ";
@@ -228,7 +232,8 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         (Reason::PodsNotStarted, _) => not_started::lack(view, hosted),
         _ => None,
     };
-    let message = format!("{LEAVING}{}", words.as_deref().unwrap_or(reason.message()));
+    let stays = step.memory.stuck.as_ref().map(|what| format!("; {what} does not go by itself")).unwrap_or_default();
+    let message = format!("{LEAVING}{}{stays}", words.as_deref().unwrap_or(reason.message()));
     if old.draining_since.is_none() {
         let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
@@ -324,25 +329,24 @@ fn is_unheard(view: &SlotView<'_>, hosted: &HostedBurst, desired: &DesiredBurst,
 
 /// Takes away what runs under this name and is ours; whether nothing is left.
 pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
-    let ours = view.mini_cluster.filter(|mini_cluster| is_hosted(*mini_cluster));
-    if let Some(mini_cluster) = ours {
-        step.memory.looked_empty = false;
-        if mini_cluster.metadata.deletion_timestamp.is_none() {
-            let uid = mini_cluster.metadata.uid.clone().unwrap_or_default();
-            step.changes.push(Change::DeleteMiniCluster { uid });
-        }
-        return false;
+    let ours = view.mini_cluster.filter(|mini_cluster| left::is_of_slot(*mini_cluster));
+    let goes = ours.is_none_or(|mini_cluster| mini_cluster.metadata.deletion_timestamp.is_some());
+    if let (Some(mini_cluster), false, Some(_)) = (ours, goes, view.hosted) {
+        let uid = mini_cluster.metadata.uid.clone().unwrap_or_default();
+        step.changes.push(Change::DeleteMiniCluster { uid });
     }
-    if view.mini_cluster.is_some() {
-        // Somebody else's; nothing of ours can run under its name.
-        return true;
-    }
-    if !view.pods.is_empty() {
+    let mut pods = view.pods.iter().filter(|pod| !pod.finished).peekable();
+    // Beside a MiniCluster of somebody else there are its pods, too: which are whose, the API server knows.
+    if ours.is_some() || view.mini_cluster.is_none() && pods.peek().is_some() {
         step.memory.looked_empty = false;
-        // Pods that run on may do so because their Job waits for the garbage collector.
-        if view.pods.iter().any(|pod| !pod.terminating && !pod.finished) {
-            step.changes.push(Change::ClearLeft);
-            wake(step, LOOK_AGAIN);
+        // A HostedBurst that cannot be read is not gone. And pods that run on may do so because their Job waits for the
+        // garbage collector, and that for a finalizer, which is then to be told.
+        let kept = ours.is_some_and(|ours| ours.metadata.finalizers.is_some());
+        if view.hosted.is_none() && !goes || goes && (kept || pods.any(|pod| !pod.terminating)) {
+            if is_due(view, step) {
+                step.changes.push(Change::ClearLeft);
+            }
+            look_again(step);
         }
         return false;
     }
@@ -350,11 +354,37 @@ pub(super) fn clear(view: &SlotView<'_>, step: &mut SlotStep) -> bool {
     let speaks = |wanted: &Wanted| matches!(wanted, Wanted::Burst(desired) if desired.hosted_uid.is_some());
     let was_here = view.hosted.is_some() || !step.memory.fates.is_empty() || view.claims.values().any(speaks);
     if was_here && !step.memory.looked_empty {
-        step.changes.push(Change::LookLeft);
-        wake(step, LOOK_AGAIN);
+        // The end of the last pod is a reason to look at once; what a person has to take away is none.
+        if step.memory.stuck.is_none() || is_due(view, step) {
+            step.changes.push(Change::LookLeft);
+        }
+        look_again(step);
         return false;
     }
+    (step.memory.stuck, step.memory.looked) = (None, None);
     true
+}
+
+/// When to look again at what is left.
+pub(super) fn look_again(step: &mut SlotStep) {
+    wake(step, delay(&step.memory));
+}
+
+fn delay(memory: &Memory) -> Duration {
+    if memory.stuck.is_some() { LOOK_SELDOM } else { LOOK_AGAIN }
+}
+
+/// Whether it is time for that, whatever marks the slot meanwhile: each of a thousand pods does as it goes.
+fn is_due(view: &SlotView<'_>, step: &SlotStep) -> bool {
+    step.memory.looked.is_none_or(|at| view.now.mono.saturating_since(at) >= delay(&step.memory))
+}
+
+/// What a name waits for that is not free yet.
+pub(super) fn what_leaves(memory: &Memory) -> String {
+    match &memory.stuck {
+        Some(what) => format!("what is left of an earlier burst does not go by itself: {what}"),
+        None => "what is left of an earlier burst is leaving".to_owned(),
+    }
 }
 
 pub(super) fn wake(step: &mut SlotStep, delay: Duration) {

@@ -241,7 +241,11 @@ async fn fill<K: Watched>(
                     matches!(&error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403);
                 // The rights in a namespace go with it, and so has all that was in it. That it is gone keeps nobody waiting for
                 // what is in the others.
-                if denied && is_gone(namespaces.as_ref(), part.as_deref()).await {
+                let gone = match (&namespaces, &part) {
+                    (Some(namespaces), Some(part)) if denied => is_gone(namespaces, part).await,
+                    _ => false,
+                };
+                if gone {
                     cache.take_part(&part, Event::Init);
                     cache.take_part(&part, Event::InitDone);
                     cache.answered(&part, answers);
@@ -255,8 +259,7 @@ async fn fill<K: Watched>(
 }
 
 /// Whether there is no such namespace, by the API server's own word.
-async fn is_gone(namespaces: Option<&Api<Namespace>>, name: Option<&str>) -> bool {
-    let (Some(namespaces), Some(name)) = (namespaces, name) else { return false };
+pub async fn is_gone(namespaces: &Api<Namespace>, name: &str) -> bool {
     matches!(absence(namespaces.get(name).await, name), Ok(None))
 }
 

@@ -21,6 +21,7 @@ use crate::timing::Times;
 mod gateway;
 mod kueue;
 mod lead;
+mod left;
 mod names;
 mod not_started;
 mod provisioning;
@@ -453,49 +454,6 @@ fn brokers_drain_in_the_time_their_pods_get_and_nothing_waits_before() {
     assert_eq!(mini_cluster.spec.flux.drain_seconds, Some(60));
     world.mini_cluster = Some(mini_cluster);
     assert!(world.step().changes.contains(&Change::DeleteMiniCluster { uid: "mc-uid".into() }));
-}
-
-/// The garbage collector may take its time: a Job whose MiniCluster is gone is looked for while its brokers run on.
-#[test]
-fn brokers_that_run_on_without_their_mini_cluster_are_not_waited_for() {
-    let mut world = World::new();
-    world.host("east", &offer());
-    world.hosted.as_mut().unwrap().status = Some(HostedBurstStatus {
-        draining_since: Some(Time(Timestamp::from_second(1_000_000).unwrap())),
-        ..HostedBurstStatus::default()
-    });
-    let deletes = |step: &SlotStep| step.changes.iter().any(|change| matches!(change, Change::DeleteHosted { .. }));
-    world.pods = vec![PodView { running: true, ..PodView::default() }];
-    world.memory.looked_empty = true;
-    let step = world.step();
-    assert!(step.changes.contains(&Change::ClearLeft) && step.wake == Some(Duration::from_secs(1)));
-    assert!(!step.memory.looked_empty && !deletes(&step), "it is looked for again when they are gone");
-    world.pods[0].terminating = true;
-    let step = world.step();
-    assert!(!step.changes.contains(&Change::ClearLeft) && !deletes(&step), "they are on their way");
-    world.pods.clear();
-    let step = world.step();
-    assert!(step.changes.contains(&Change::LookLeft) && !deletes(&step));
-    world.memory.looked_empty = true;
-    assert!(deletes(&world.step()));
-}
-
-#[test]
-fn what_was_empty_before_says_nothing_of_brokers_made_since() {
-    let mut world = World::new();
-    world.host("east", &offer());
-    world.claim("east", offer());
-    world.memory.looked_empty = true;
-    world.memory.secret = held();
-    let step = world.step();
-    assert!(step.changes.iter().any(|change| matches!(change, Change::Materialize(_))));
-    // The cache does not show the new MiniCluster yet, and the root lets go.
-    world.claims.insert(("east".into(), "burst-uid".into()), Wanted::Tombstone);
-    let Some(Change::Status(status)) = world.step().changes.into_iter().next() else { panic!("it drains") };
-    world.hosted.as_mut().unwrap().status = Some(*status);
-    let step = world.step();
-    assert!(step.changes.contains(&Change::LookLeft), "{:?}", step.changes);
-    assert!(!step.changes.iter().any(|change| matches!(change, Change::DeleteHosted { .. })), "{:?}", step.changes);
 }
 
 #[test]

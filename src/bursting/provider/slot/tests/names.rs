@@ -74,3 +74,34 @@ fn what_its_brokers_wait_for_a_name_of_somebody_else_ends_a_burst_too() {
         assert_eq!(answer.phase, phase, "{reason}: {}", answer.message);
     }
 }
+
+/// The danger: somebody makes a MiniCluster of the name of a burst, and the root hears that nothing is left while its brokers run.
+#[test]
+fn a_name_that_somebody_else_has_taken_says_nothing_of_our_brokers() {
+    let stranger =
+        || serde_json::from_value(json!({"metadata": {"uid": "other"}, "spec": {"containers": []}})).unwrap();
+    let deletes = |step: &SlotStep| step.changes.iter().any(|change| matches!(change, Change::DeleteHosted { .. }));
+    let mut world = World::new();
+    let key = world.claim("east", offer());
+    world.host("east", &offer());
+    world.hosted.as_mut().unwrap().status = Some(HostedBurstStatus {
+        draining_since: Some(Time(Timestamp::from_second(1_000_000).unwrap())),
+        draining_reason: Some("NameTaken".into()),
+        ..HostedBurstStatus::default()
+    });
+    (world.mini_cluster, world.pods) = (Some(stranger()), vec![pod(0, "n")]);
+    let step = world.step();
+    assert!(step.changes.contains(&Change::LookLeft) && !deletes(&step), "{:?}", step.changes);
+    assert_eq!(step.wake, Some(Duration::from_secs(1)));
+    // The owner deletes the HostedBurst.
+    world.hosted = None;
+    for wanted in [Wanted::Burst(Arc::new(offer())), Wanted::Tombstone] {
+        world.claims.insert(key.clone(), wanted);
+        let step = world.step();
+        assert_eq!((said(&step, &key).phase, &*step.changes), (BurstPhase::Draining, &[Change::LookLeft][..]));
+    }
+    // What the API server shows is the stranger's alone, and that runs on.
+    world.memory.looked_empty = true;
+    let step = world.step();
+    assert_eq!((&step.answers[&key], &*step.changes), (&Answered::Nothing, &[][..]));
+}

@@ -183,3 +183,61 @@ fn what_we_end_stays_until_its_root_has_heard_why() {
         assert!(deletes(&mut ended(reason)), "{reason}");
     }
 }
+
+/// The danger: the owner deletes a HostedBurst, the agent restarts while its brokers drain, and says that nothing is left.
+#[test]
+fn what_a_term_finds_left_is_answered_for_when_it_is_gone() {
+    let key: ClaimKey = ("east".into(), "burst-uid".into());
+    for wanted in [Wanted::Tombstone, Wanted::Burst(Arc::new(DesiredBurst { hosted_uid: Some("h".into()), ..offer() }))]
+    {
+        let mut world = World::new();
+        world.memory.recall(key.clone());
+        world.pods = vec![PodView { terminating: true, ..pod(0, "n") }];
+        // Its root has not said anything yet.
+        let step = world.step();
+        assert_eq!((step.changes.len(), step.wake), (0, Some(Duration::from_secs(1))), "it is looked at again");
+        world.claims.insert(key.clone(), wanted.clone());
+        assert_eq!(said(&world.step(), &key).phase, BurstPhase::Draining);
+        world.pods.clear();
+        let step = world.step();
+        assert_eq!((said(&step, &key).phase, &*step.changes), (BurstPhase::Draining, &[Change::LookLeft][..]));
+        world.memory.looked_empty = true;
+        let step = world.step();
+        match wanted {
+            Wanted::Tombstone => assert_eq!(step.answers[&key], Answered::Nothing),
+            Wanted::Burst(_) => assert_eq!(said(&step, &key).phase, BurstPhase::Evicted),
+        }
+    }
+    // Of one that nobody speaks of, nothing is remembered when it is gone.
+    let mut world = World::new();
+    world.memory.recall(key.clone());
+    assert_eq!(world.step().changes, [Change::LookLeft]);
+    assert!(!world.memory.is_empty());
+    world.memory.looked_empty = true;
+    world.step();
+    assert!(world.memory.is_empty());
+}
+
+/// The danger: the owner changes the mapping of namespaces, deletes the HostedBurst, and what is looked at is the new namespace.
+#[test]
+fn a_burst_that_was_thrown_out_is_answered_for_where_it_was() {
+    let mut world = World::new();
+    let key = world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
+    world.host("east", &offer());
+    world.step();
+    world.peers.get_mut("east").unwrap().import.as_mut().unwrap().target_namespace = Some("guests".into());
+    world.hosted = None;
+    world.pods = vec![PodView { terminating: true, ..pod(0, "n") }];
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Draining);
+    assert!(world.memory.fates.contains_key(&key), "which ties it to this namespace");
+    world.pods.clear();
+    world.memory.looked_empty = true;
+    assert_eq!(said(&world.step(), &key).phase, BurstPhase::Evicted);
+    // Another instance is not let in here.
+    let mut other = offer();
+    other.root.incarnation = "another".into();
+    world.claim("east", other);
+    let step = world.step();
+    assert_eq!((step.changes.len(), step.answers.len()), (0, 0));
+    assert!(world.memory.fates.is_empty(), "from now on it belongs to the other namespace");
+}

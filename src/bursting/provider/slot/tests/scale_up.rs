@@ -170,7 +170,7 @@ fn who_gets_no_nodes_in_time_is_given_back_and_refused_once_nothing_is_left() {
     assert!(
         message.starts_with("not all of its pods got nodes in time (import.scaleUp.wait of ClusterPeer east is 10m)")
     );
-    assert!(message.contains("before 14:06:44 UTC"), "{message}");
+    assert!(message.contains("before 14:06:45 UTC"), "{message}");
 }
 
 #[test]
