@@ -6,7 +6,8 @@
 //!   and it reads the Lease before each renewal. We replace the Lease that we know, with its resource version: one wins, and
 //!   a renewal is one request. That also repairs a Lease that is empty.
 //! - *Expiry.* It compares clocks of different machines. We take a Lease for abandoned when it was not renewed for its
-//!   duration on *our* monotonic clock since we first saw it so.
+//!   duration on *our* monotonic clock since we first saw it so. One that was deleted or emptied counts as held for as long:
+//!   its holder learns of that with its next renewal.
 //! - *What was before.* Whoever takes a Lease over overwrites its last renewal, which others date losses from. It is
 //!   kept in an annotation, until the leader says that it is needed no more: a leader that ends before that changes
 //!   nothing.
@@ -41,6 +42,9 @@ pub(crate) struct Timing {
 
 /// Renewals that must return our own name before we act.
 const CONFIRMATIONS: u8 = 2;
+
+/// The duration, in seconds, of a Lease that was given up: no agent holds one for so short a time.
+const GIVEN_UP: i32 = 1;
 
 /// What to ask the API server next.
 #[derive(Clone, PartialEq, Debug)]
@@ -112,6 +116,7 @@ impl Election {
         let failed = answer == Answer::Failed;
         self.phase = match (std::mem::replace(&mut self.phase, Phase::Standby), answer) {
             (Phase::Standby, Answer::Lease(lease)) => self.observed(lease, now.mono),
+            (Phase::Standby, Answer::Absent) if self.may_have_leader(now.mono) => Phase::Standby,
             (Phase::Standby, Answer::Absent) => Phase::Creating,
             (Phase::Creating, Answer::Lease(lease)) if self.is_mine(&lease) => Phase::Claiming(lease),
             (Phase::Claiming(_), Answer::Lease(lease)) if self.is_mine(&lease) => {
@@ -162,19 +167,34 @@ impl Election {
     fn observed(&mut self, lease: Box<Lease>, now: Mono) -> Phase {
         let spec = lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.clone()).filter(|holder| !holder.is_empty());
+        let written = spec.and_then(|spec| spec.lease_duration_seconds);
+        if holder.is_none() && written != Some(GIVEN_UP) && self.may_have_leader(now) {
+            return Phase::Standby;
+        }
         // Our own name without leadership: a claim whose answer was lost, or a lock that was overrun. Claiming it again
         // gives it an epoch that nobody else had.
         let Some(by) = holder.filter(|holder| *holder != self.me) else {
             self.seen = None;
             return Phase::Claiming(lease);
         };
-        let written = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|secs| u64::try_from(secs).ok());
+        let written = written.and_then(|secs| u64::try_from(secs).ok());
         let lasts = Duration::from_secs(written.unwrap_or_default()).max(self.timing.lease);
         let held = Held { by, renewed: spec.and_then(|spec| spec.renew_time.clone()), lasts };
         if self.seen.as_ref().is_none_or(|(seen, _)| *seen != held) {
             self.seen = Some((held, now));
         }
         if self.until_abandoned(now).is_zero() { Phase::Claiming(lease) } else { Phase::Standby }
+    }
+
+    /// Whether the holder that we saw last may lead on, although the Lease was deleted or emptied. It may have renewed since we
+    /// looked, so its time counts from when we first see that.
+    fn may_have_leader(&mut self, now: Mono) -> bool {
+        if let Some((held, since)) = &mut self.seen
+            && held.renewed.take().is_some()
+        {
+            *since = now;
+        }
+        self.seen.is_some() && !self.until_abandoned(now).is_zero()
     }
 
     fn until_abandoned(&self, now: Mono) -> Duration {
@@ -227,7 +247,7 @@ pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
 /// Our Lease as it is given up: anybody may claim it at once.
 pub(super) fn given_up(mut lease: Lease, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
-    (spec.holder_identity, spec.lease_duration_seconds) = (Some(String::new()), Some(1));
+    (spec.holder_identity, spec.lease_duration_seconds) = (Some(String::new()), Some(GIVEN_UP));
     (spec.acquire_time, spec.renew_time) = (Some(MicroTime(now)), Some(MicroTime(now)));
     lease
 }
@@ -352,6 +372,43 @@ mod tests {
         assert_eq!(look(&mut election, 8000, 2), (1500, false), "renewed, whatever its clock says");
         assert_eq!(look(&mut election, 15_000, 2), (1000, false));
         assert_eq!(look(&mut election, 16_000, 2), (0, true));
+    }
+
+    /// The danger: the leader learns of it with its next renewal, and two write until then.
+    #[test]
+    fn a_lease_that_is_deleted_or_emptied_counts_as_held_for_its_duration() {
+        let emptied = lease("", 3, 1);
+        let table = [
+            ("deleted", Answer::Absent, Call::Create),
+            ("without a spec", says(&Lease::default()), Call::Claim(Box::default())),
+            ("without a holder", says(&emptied), Call::Claim(emptied.clone())),
+        ];
+        for (case, answer, then) in table {
+            let mut election = Election::new("me".into(), TIMING);
+            election.on_answer(at(0), at(0), says(&lease("other", 3, 1)));
+            let mut look = |millis| {
+                let wait = election.on_answer(at(millis), at(millis), answer.clone());
+                (wait.as_millis(), election.next())
+            };
+            assert_eq!(look(1500), (1500, Call::Observe), "{case}: it may have been renewed a moment ago");
+            assert_eq!(look(9000), (500, Call::Observe), "{case}");
+            assert_eq!(look(9500), (0, then), "{case}");
+        }
+        let vacated = Box::new(given_up(*lease("other", 3, 1), at(0).wall));
+        let mut election = Election::new("me".into(), TIMING);
+        election.on_answer(at(0), at(0), says(&lease("other", 3, 1)));
+        assert_eq!(election.on_answer(at(1500), at(1500), says(&vacated)), Duration::ZERO);
+        assert_eq!(election.next(), Call::Claim(vacated), "its holder gave it up");
+    }
+
+    #[test]
+    fn a_lease_that_its_holder_makes_anew_is_held_from_then_on() {
+        let mut election = Election::new("me".into(), TIMING);
+        election.on_answer(at(0), at(0), says(&lease("other", 3, 1)));
+        election.on_answer(at(1500), at(1500), Answer::Absent);
+        election.on_answer(at(3000), at(3000), says(&lease("other", 3, 1)));
+        assert_eq!(election.on_answer(at(9500), at(9500), Answer::Absent), TIMING.look_every);
+        assert_eq!(election.next(), Call::Observe);
     }
 
     #[test]

@@ -172,6 +172,26 @@ async fn a_renewal_is_one_request_and_bears_with_what_others_write() {
     assert_eq!(server.0.lock().unwrap().lease.as_ref().unwrap()["metadata"]["annotations"]["noted"], "by another");
 }
 
+/// The danger: a standby leads before the leader has learnt that its Lease is gone.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_deleted_or_emptied_makes_no_second_leader() {
+    let emptied = json!({"metadata": {"name": "tributary", "resourceVersion": "9999"}, "spec": {"holderIdentity": ""}});
+    for left in [None, Some(emptied)] {
+        let (server, clock) = (Server::default(), SystemClock::shared());
+        let first = agent(&server, "a", &clock);
+        leads(&first).await;
+        let second = agent(&server, "b", &clock);
+        // Just after a renewal: the next is far.
+        tokio::time::sleep(Duration::from_millis(20_100)).await;
+        server.0.lock().unwrap().lease.clone_from(&left);
+        for _ in 0..600 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(second.fence.leading().is_none(), "{left:?}");
+        }
+        leads(&first).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_empty_lease_is_repaired() {
     let (server, clock) = (Server::default(), SystemClock::shared());
