@@ -437,7 +437,7 @@ impl Draft<'_> {
                     Some(Phase::Refused) if lacks_right => format!("its instance cannot be made now: {why}"),
                     Some(Phase::Refused) => "its MiniCluster is refused, and is not started anew".into(),
                     _ if self.status.admitted.is_none() => "its MiniCluster waits in line".into(),
-                    _ if ready.is_some_and(|ready| ready.reason == labels::reason::PODS_NOT_MADE) => why,
+                    _ if ready.is_some_and(|ready| !["Pending", "Starting"].contains(&ready.reason.as_str())) => why,
                     _ => "its brokers start".into(),
                 };
             }
@@ -771,6 +771,28 @@ mod tests {
             let step = next(&job, Some(&found), Word::Starts(Start::Here), at(1));
             assert_eq!(step.status.phase == JobPhase::Ready, keeps, "{why}: {}", step.status.message);
             assert!(step.status.message.contains(why), "{}", step.status.message);
+        }
+    }
+
+    /// The danger: it holds its room for ever, and nobody learns what it waits for.
+    #[test]
+    fn a_job_says_what_its_mini_cluster_waits_for() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        for (phase, reason, message) in [
+            (Phase::Pending, "NameTaken", "Service hpc/lammps belongs to Deployment lammps"),
+            (Phase::Pending, "CertificateMissing", "Secret hpc/curve is not there"),
+            (Phase::Suspended, "Suspended", "the Job is suspended"),
+            (Phase::Starting, "PodsNotMade", "Kubernetes has not made 1 of the 1 pods"),
+            (Phase::Pending, "Pending", "its brokers start"),
+            (Phase::Starting, "Starting", "its brokers start"),
+        ] {
+            let mut found = in_phase(&job, phase);
+            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+            let status = next(&job, Some(&found), Word::Starts(Start::Here), at(1)).status;
+            assert_eq!((status.phase, status.message.as_str()), (JobPhase::Ready, message), "{reason}");
         }
     }
 
