@@ -69,10 +69,12 @@ pub struct ClusterPeerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
     /// Close the connection and make none. Bursts of this peer end with their lease.
+    #[serde(skip_serializing_if = "is_default")]
     pub suspend: bool,
     /// Empty the connection: no burst of ours is placed on the peer any more, and those there are released and placed
     /// elsewhere; no burst of the peer is taken here any more, and those here are released. Jobs on their brokers get the
     /// drain time to end.
+    #[serde(skip_serializing_if = "is_default")]
     pub drain: bool,
 }
 

@@ -312,8 +312,8 @@ pub struct BurstNetwork {
     #[serde(skip_serializing_if = "is_default")]
     pub preferred_address_types: Vec<String>,
 
-    /// Which family to use where there is a choice, best first: `IPv4` and `IPv6`, or one of them alone. `IPv4`, then
-    /// `IPv6`, if not written.
+    /// Which family to use where there is a choice, best first: `IPv4` and `IPv6`, or one of them alone. If not written:
+    /// those that the lead broker speaks, `IPv4` first.
     #[serde(skip_serializing_if = "is_default")]
     pub ip_families: Vec<String>,
 

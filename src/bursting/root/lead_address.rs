@@ -69,8 +69,8 @@ pub(crate) struct LeadView<'a> {
     pub ours: &'a Ours,
 }
 
-/// The lead broker's address. Of a node, an ExternalIP, else an InternalIP, and IPv4 before IPv6, unless the user prefers
-/// something else.
+/// The lead broker's address. Of a node, an ExternalIP, else an InternalIP, and IPv4 before IPv6 as far as the broker speaks
+/// them, unless the user prefers something else.
 ///
 /// # Errors
 /// What is missing. Until then a burst is offered without an address.
@@ -105,9 +105,10 @@ pub(crate) fn lead_address(
         };
         return Ok(LeadAddress { address, port });
     }
-    let name = lead_pod(index_zero).and_then(|pod| pod.node.clone()).ok_or(NoLead::NoPod)?;
+    let lead = lead_pod(index_zero).ok_or(NoLead::NoPod)?;
+    let name = lead.node.clone().ok_or(NoLead::NoPod)?;
     let view = node(&name).ok_or_else(|| NoLead::NoNode(name.clone()))?;
-    of_node(network, &view, ours)
+    of_node(network, lead, &view, ours)
         .map(|address| LeadAddress { address, port })
         .map_err(|reasons| no_address(&format!("node {name}"), reasons))
 }
@@ -128,12 +129,25 @@ pub(crate) fn lead_pod(index_zero: &[PodView]) -> Option<&PodView> {
     scheduled.min_by_key(|pod| (pod.terminating, pod.name.clone()))
 }
 
+/// The families that the broker of a pod speaks, as its `broker.toml` is made: IPv4 alone if that comes first, else those of
+/// the pod. A pod without an address may get either.
+fn spoken(lead: &PodView) -> Vec<&'static str> {
+    match lead.addresses.as_slice() {
+        [first, ..] if first.is_ipv4() => vec!["IPv4"],
+        [_, rest @ ..] if !rest.iter().any(IpAddr::is_ipv4) => vec!["IPv6"],
+        _ => vec!["IPv4", "IPv6"],
+    }
+}
+
 /// The best address of a node, or what is wrong with each.
-fn of_node(network: &BurstNetwork, node: &NodeView, ours: &Ours) -> Result<String, Vec<String>> {
+fn of_node(network: &BurstNetwork, lead: &PodView, node: &NodeView, ours: &Ours) -> Result<String, Vec<String>> {
     let written: Vec<&str> = network.preferred_address_types.iter().map(String::as_str).collect();
     let kinds = if written.is_empty() { PREFERRED.to_vec() } else { written };
     let families: Vec<&str> = network.ip_families.iter().map(String::as_str).collect();
-    let families = if families.is_empty() { vec!["IPv4", "IPv6"] } else { families };
+    let (families, left_out) = match families.is_empty() {
+        true => (spoken(lead), "which the lead broker does not speak"),
+        false => (families, "which is not asked for"),
+    };
     let mut reasons = Vec::new();
     for kind in &kinds {
         let of_kind = node.addresses.iter().filter(|(of, _)| of == kind).map(|(_, text)| text);
@@ -151,7 +165,7 @@ fn of_node(network: &BurstNetwork, node: &NodeView, ours: &Ours) -> Result<Strin
             };
             let family = if ip.to_canonical().is_ipv6() { "IPv6" } else { "IPv4" };
             match (families.iter().position(|of| *of == family), usable(ip, ours)) {
-                (None, _) => reasons.push(format!("{text} is {family}, which is not asked for")),
+                (None, _) => reasons.push(format!("{text} is {family}, {left_out}")),
                 (_, Err(reason)) => reasons.push(reason),
                 (Some(rank), Ok(address)) if best.as_ref().is_none_or(|(best, _)| rank < *best) => {
                     best = Some((rank, address));
@@ -194,11 +208,21 @@ mod tests {
     }
 
     fn of(network: &BurstNetwork, status: &LeadStatus, addresses: &[(&str, &str)]) -> Result<String, String> {
+        of_pod(network, status, addresses, &[])
+    }
+
+    fn of_pod(
+        network: &BurstNetwork,
+        status: &LeadStatus,
+        addresses: &[(&str, &str)],
+        pod_addresses: &[&str],
+    ) -> Result<String, String> {
         let node = NodeView {
             addresses: addresses.iter().map(|(kind, text)| ((*kind).into(), (*text).into())).collect(),
             ..NodeView::default()
         };
-        let (mut ours, pods) = (Ours::default(), [pod("a-0", Some("n1"))]);
+        let (mut ours, mut pods) = (Ours::default(), [pod("a-0", Some("n1"))]);
+        pods[0].addresses = pod_addresses.iter().map(|text| text.parse().unwrap()).collect();
         let key = tributary_cluster::ObjectKey::cluster_scoped("n1");
         ours.pod_ranges.change(&key, Vec::new(), vec!["10.244.0.0/16".parse().unwrap()]);
         let view = LeadView { network, status, index_zero: &pods, ours: &ours };
@@ -267,6 +291,30 @@ mod tests {
         for (wish, expected) in table {
             let found = of(&network(wish), &status(Some(30_050), None), &node);
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{wish}");
+        }
+    }
+
+    /// The danger: bursts are sent to an address behind which nobody listens.
+    #[test]
+    fn an_address_is_of_a_family_that_the_lead_broker_speaks() {
+        let (v4, v6) = ("10.1.0.7", "fd00::7");
+        let eks = [("InternalIP", "2001:db8::1"), ("ExternalIP", "198.51.100.1")];
+        let reverse = [("InternalIP", "192.0.2.1"), ("ExternalIP", "2001:db8::1")];
+        let none = "node n1 has no address that other clusters can reach: 198.51.100.1 is IPv4, which the lead broker does not \
+                    speak";
+        let table = [
+            ("IPv6 alone", &[v6][..], "{}", &eks[..], Ok("2001:db8::1 30050")),
+            ("IPv6 alone, and the node has none", &[v6], "{}", &eks[1..], Err(none)),
+            ("IPv4 alone", &[v4], "{}", &reverse, Ok("192.0.2.1 30050")),
+            ("both, IPv4 first", &[v4, v6], "{}", &reverse, Ok("192.0.2.1 30050")),
+            ("both, IPv6 first", &[v6, v4], "{}", &eks, Ok("198.51.100.1 30050")),
+            ("both, IPv6 first", &[v6, v4], "{}", &reverse, Ok("2001:db8::1 30050")),
+            ("no address yet", &[], "{}", &reverse, Ok("2001:db8::1 30050")),
+            ("the user knows better", &[v6], "ipFamilies: [IPv4]", &eks, Ok("198.51.100.1 30050")),
+        ];
+        for (case, pod, wish, node, expected) in table {
+            let found = of_pod(&network(wish), &status(Some(30_050), None), node, pod);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected, "{case}");
         }
     }
 
