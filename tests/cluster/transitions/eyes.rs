@@ -95,12 +95,15 @@ impl Eyes {
     }
 }
 
-/// Whether something starts, or is tried again.
+/// Whether something starts, is tried again, or has still to be made.
 fn is_on_its_way(objects: &BTreeMap<Key, Value>) -> bool {
+    let has_bursts = objects.keys().any(|(_, _, kind, _)| *kind == "Burst");
     objects.iter().any(|((_, _, kind, _), object)| {
         let (phase, conditions) = (object["status"]["phase"].as_str(), object["status"]["conditions"].as_array());
         let again = |one: &Value| one["message"].as_str().is_some_and(|message| message.contains("tried again"));
+        let declared = object["spec"]["flux"]["bursting"]["clusters"].as_array().is_some_and(|all| !all.is_empty());
         match *kind {
+            "MiniCluster" if declared && !has_bursts => true,
             "MiniCluster" => {
                 matches!(phase, None | Some("Pending" | "Starting")) || conditions.into_iter().flatten().any(again)
             }
