@@ -50,7 +50,7 @@ pub fn differences(frozen: &Boot, running: Option<&Boot>, new: &Boot) -> Vec<Str
     let version_stays = version_of_bursts(frozen) == version_of_bursts(new);
     let comes_to_the_same =
         |old: &Boot| old.files == new.files && old.template == new.template && old.rank_map == new.rank_map;
-    // An agent of another version renders everything in another way, and what is written out as it was before.
+    // An agent of another version renders the same spec in another way. Defaults that are written out change nothing of it.
     if [Some(frozen), running].into_iter().flatten().any(comes_to_the_same)
         && in_secret(frozen) == in_secret(new)
         && elsewhere(frozen) == elsewhere(new)

@@ -1,5 +1,5 @@
-//! What is left of a burst, and whose it is. Deleted is what a HostedBurst of this name made, or what only our rendering of one
-//! marks: people copy what they find, with its labels, and give their objects labels of ours.
+//! What is left of a burst, and whose it is. The agent deletes only what a HostedBurst of this name made, or what bears marks
+//! that nothing but our rendering gives: people copy what they find, with its labels, and give their objects labels of ours.
 //!
 //! | under the name | |
 //! |---|---|

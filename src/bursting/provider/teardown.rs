@@ -374,7 +374,7 @@ fn delay(memory: &Memory) -> Duration {
     if memory.stuck.is_some() { LOOK_SELDOM } else { LOOK_AGAIN }
 }
 
-/// Whether it is time for that, whatever marks the slot meanwhile: each of a thousand pods does as it goes.
+/// Whether it is time for that. Meanwhile each of a thousand pods marks the slot as it goes.
 fn is_due(view: &SlotView<'_>, step: &SlotStep) -> bool {
     step.memory.looked.is_none_or(|at| view.now.mono.saturating_since(at) >= delay(&step.memory))
 }

@@ -27,7 +27,7 @@ fn brokers_that_run_on_without_their_mini_cluster_are_not_waited_for() {
     assert!(deletes(&world.step()));
 }
 
-/// The danger: whoever puts a finalizer on a hosted MiniCluster keeps its brokers from being ended.
+/// The danger: somebody puts a finalizer on a hosted MiniCluster, and its brokers run on.
 #[test]
 fn brokers_of_a_mini_cluster_that_a_finalizer_keeps_are_ended() {
     let mut world = provisioned(offer(), vec![pod(0, "n")]);
@@ -142,7 +142,7 @@ fn what_stays_is_looked_at_in_turn_and_holds_nobody_up() {
     assert!(looks(&world.step()), "the first look is at once");
     world.memory.looked = Some(world.now().mono);
     let step = world.step();
-    assert!(!looks(&step) && step.wake == Some(Duration::from_secs(1)), "whatever marks it meanwhile");
+    assert!(!looks(&step) && step.wake == Some(Duration::from_secs(1)), "pods that go mark it meanwhile");
     world.secs += 1;
     assert!(looks(&world.step()));
     assert_eq!(said(&world.step(), &key).phase, BurstPhase::Draining, "these may be its own brokers");
