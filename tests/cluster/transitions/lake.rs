@@ -307,8 +307,9 @@ impl World {
             let _ = api.delete(name, &DeleteParams::default()).await;
         }
         let left = self.eyes.settled(namespace, Duration::from_millis(200), PATIENCE, |objects| {
-            let left: Vec<String> =
-                objects.keys().map(|(cluster, _, kind, name)| format!("{cluster} {kind} {name}")).collect();
+            let goes = |name: &str| names.contains(&STILL) || !(name == STILL || name.starts_with("still-"));
+            let left = objects.keys().filter(|(.., name)| goes(name));
+            let left: Vec<String> = left.map(|(cluster, _, kind, name)| format!("{cluster} {kind} {name}")).collect();
             (!left.is_empty()).then(|| left.join(", "))
         });
         if let Err(left) = left.await {
