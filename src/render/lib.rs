@@ -45,7 +45,7 @@ pub use context::{Context, Ends, HostedSide};
 pub use pod::longest_end;
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
-pub use revision::{differences, running};
+pub use revision::{differences, flux_version, running};
 pub use scripts::{ENDS_PORT, NOTHING_TO_DO, QUEUE_PORT, QUORUM_KEY, shell};
 pub use supported::SUSPEND_IN_QUEUE;
 

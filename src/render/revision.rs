@@ -145,18 +145,20 @@ fn slot_resources(frozen: &Boot, new: &Boot) -> Vec<String> {
     new.bursts("").enumerate().filter_map(changed).collect()
 }
 
-/// The version of Flux that peers are told with the bursts: the one that is written, else what the tag of the image says.
+/// The version of Flux that peers are told with the bursts.
 fn version_of_bursts(boot: &Boot) -> Option<FluxVersion> {
     let spec = spec_of(boot);
-    if spec.flux.bursting.clusters.is_empty() {
-        return None;
-    }
-    let written = spec.flux.version.as_ref().and_then(|text| text.parse().ok());
+    if spec.flux.bursting.clusters.is_empty() { None } else { flux_version(&spec) }
+}
+
+/// Flux of the instance: as the user declares it, else as the tag of the image that brings it says.
+pub fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
+    let declared = spec.flux.version.as_deref().and_then(|text| text.parse().ok());
     let image = match spec.flux.container.disable {
         true => spec.runner().ok().and_then(|runner| runner.container.image.as_deref()).unwrap_or_default(),
         false => spec.flux.view_image(),
     };
-    written.or_else(|| FluxVersion::of_image(image))
+    declared.or_else(|| FluxVersion::of_image(image))
 }
 
 fn spec_of(boot: &Boot) -> MiniClusterSpec {

@@ -21,8 +21,8 @@ pub(crate) struct Claims {
 }
 
 /// Sorts claims by slot. An offer names its slot, and `peers` say in which namespace that is; what is hosted stays where it
-/// is, also when its peer's bursts go somewhere else from now on, and so does what is remembered of
-/// it. A tombstone names a burst only, which is found by what is hosted or remembered of it.
+/// is, also when its peer's bursts go somewhere else from now on, and so does what is remembered of it. A tombstone names a
+/// burst only, which is found by what is hosted or remembered of it.
 pub(crate) fn sort<'a>(
     claims: BTreeMap<ClaimKey, Wanted>,
     hosted: impl IntoIterator<Item = &'a HostedBurst>,

@@ -10,18 +10,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
-use tributary_api::minicluster::{
-    BurstCluster, BurstMode, BurstNetworkType, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase,
-};
+use tributary_api::minicluster::{BurstCluster, BurstMode, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
 use tributary_api::names;
 use tributary_cluster::apply::controller_reference;
 use tributary_cluster::{conditions, traced};
 use tributary_contract::LeadAddress;
-use tributary_flux::{FluxVersion, RankMap, Slot};
+use tributary_flux::{RankMap, Slot};
 use tributary_telemetry::TraceContext;
 
 use super::{frozen, hold, offer};
-use crate::preflight::facts;
 use crate::template::BurstTemplate;
 use crate::timing::Times;
 
@@ -155,7 +152,7 @@ fn spec(
             rank_map_digest: instance.rank_map_digest.clone(),
             credential_digest: instance.credential_digest.clone(),
             credential_secret: instance.credential_secret.clone(),
-            flux_version: flux_version(&root.spec).map(|version| version.to_string()),
+            flux_version: tributary_render::flux_version(&root.spec).map(|version| version.to_string()),
             template: BurstTemplate::of_slot(&root.spec, cluster).to_json(),
             lease: given.times.lease.into(),
             drain: given.times.drain.into(),
@@ -219,12 +216,6 @@ fn inherited(root: &MiniCluster, burst: &Burst) -> Vec<BurstRefusal> {
 fn holder(root: &MiniCluster, spec: &BurstSpec) -> Option<CredentialRecipient> {
     let row = root.status.as_ref()?.bursts.iter().find(|row| row.name == spec.slot)?;
     row.holder.clone().filter(|holder| hold::can_join(holder, spec))
-}
-
-/// Flux of the instance: as the user declares it, else as the tag of the image that brings it says.
-fn flux_version(spec: &MiniClusterSpec) -> Option<FluxVersion> {
-    let declared = spec.flux.version.as_deref().and_then(|text| text.parse().ok());
-    declared.or_else(|| FluxVersion::of_image(&facts::flux_image(&BurstTemplate::of(spec))))
 }
 
 /// What the user wished of a slot, for one that is not declared any more.
@@ -609,7 +600,7 @@ spec:
     #[test]
     fn a_spec_that_is_refused_leaves_its_bursts_as_they_are() {
         let before = applied(&plan(&root(), &[], given(None)));
-        let changes: [fn(&mut MiniClusterSpec); 4] = [
+        let changes: [fn(&mut tributary_api::minicluster::MiniClusterSpec); 4] = [
             |spec| spec.flux.bursting.clusters[0].budget.broker_hours = Some(serde_json::from_str("-1").unwrap()),
             |spec| spec.flux.bursting.clusters[1].name = Some("No Name".into()),
             |spec| spec.flux.bursting.clusters.clear(),
