@@ -71,6 +71,21 @@ pub struct Elector {
     fence: Fence,
     clock: SharedClock,
     trouble: Option<String>,
+    /// The newest resource version of the Lease.
+    newest: u64,
+}
+
+/// The API server knows less than it did. What an agent remembers of it, in caches that go on with their watches too, was
+/// never so.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "Lease {lease} has the resource version {now}, and had {before}: the API server was restored from a backup, so this agent \
+     ends and starts anew"
+)]
+pub struct Restored {
+    lease: String,
+    before: u64,
+    now: u64,
 }
 
 impl Elector {
@@ -96,12 +111,17 @@ impl Elector {
             fence,
             clock,
             trouble: None,
+            newest: 0,
         }
     }
 
     /// Runs until `stop` is cancelled; then closes the fence, waits for the writes that are in flight, and gives the Lease
     /// up, so that another agent can lead at once. End the leader's scope first.
-    pub async fn run(mut self, stop: CancellationToken) {
+    ///
+    /// # Errors
+    /// [`Restored`]: the process must end.
+    pub async fn run(mut self, stop: CancellationToken) -> Result<(), Restored> {
+        let mut restored = Ok(());
         while !stop.is_cancelled() {
             let started = Moment::now(&*self.clock);
             let call = self.election.next();
@@ -109,6 +129,10 @@ impl Elector {
                 answer = self.ask(call) => answer,
                 () = stop.cancelled() => break,
             };
+            restored = self.look(&answer);
+            if restored.is_err() {
+                break;
+            }
             let wait = self.election.on_answer(started, Moment::now(&*self.clock), answer);
             self.publish(self.election.state());
             tokio::select! {
@@ -117,6 +141,19 @@ impl Elector {
             }
         }
         self.step_down().await;
+        restored
+    }
+
+    /// Resource versions only grow, and the Lease is never read from a cache.
+    fn look(&mut self, answer: &Answer) -> Result<(), Restored> {
+        let Answer::Lease(lease) = answer else { return Ok(()) };
+        let Some(now) = lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()) else {
+            return Ok(());
+        };
+        match std::mem::replace(&mut self.newest, now) {
+            before if before > now => Err(Restored { lease: self.candidacy.lease.clone(), before, now }),
+            _ => Ok(()),
+        }
     }
 
     async fn ask(&mut self, call: Call) -> Answer {

@@ -466,11 +466,16 @@ async fn run(site: &Site, connections: &Connections, stop: &CancellationToken) -
     let candidacy = Candidacy { namespace, lease: LEASE.to_owned(), holder: instance, watches };
     let resigned = CancellationToken::new();
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
-    let elector = tokio::spawn(elector.run(resigned.clone()));
-    let ended = lead(&fence, &clock, stop, LINGER, |term| leader.begin(term)).await;
+    let stop = stop.child_token();
+    let elector = tokio::spawn({
+        let (stop, resigned) = (stop.clone(), resigned.clone());
+        async move { elector.run(resigned).await.inspect_err(|_| stop.cancel()) }
+    });
+    let ended = lead(&fence, &clock, &stop, LINGER, |term| leader.begin(term)).await;
     resigned.cancel();
-    elector.await.context("the election panicked")?;
+    let elected = elector.await.context("the election panicked")?;
     filling.abort();
+    elected.context("the agent must end")?;
     ended.context("the agent must end")
 }
 

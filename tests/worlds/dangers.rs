@@ -501,8 +501,6 @@ fn an_api_server_is_restored_from_a_backup() {
         let peer = bursts(world, Some("west")).await?;
         world.say("east: the API server is restored from a backup");
         world.clusters[0].server.restore(backup);
-        world.kill(0, 0);
-        world.start(0, 0);
         let released = |world: &World| {
             let status = hosted(world, peer).and_then(|hosted| hosted.status);
             status.and_then(|status| status.draining_reason).as_deref() == Some("Released")

@@ -80,14 +80,17 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
     };
     let resigned = CancellationToken::new();
     let elector = Elector::new(&clients, candidacy, state, fence.clone(), clock.clone());
-    let elector = tokio::spawn(elector.run(resigned.clone()));
+    let elector = tokio::spawn({
+        let (stop, resigned) = (stop.clone(), resigned.clone());
+        async move { elector.run(resigned).await.inspect_err(|_| stop.cancel()) }
+    });
     tracing::info!(cluster = config.cluster.name, version = crate::VERSION, "the agent runs");
 
     let leading = lead(&fence, &clock, &stop, LINGER, |term| leader.begin(term));
     let ended = say_at_stop(leading, &stop, &readiness, &closing).await;
 
     resigned.cancel();
-    elector.await.context("the election panicked")?;
+    let elected = elector.await.context("the election panicked")?;
     ready.abort();
     filling.abort();
     admin.await.context("the admin API panicked")??;
@@ -96,6 +99,7 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
     sending.await.context("the sender of traces panicked")?;
     health.await.context("the probes panicked")??;
     tracing::info!("the agent has stopped");
+    elected.context("the agent must end")?;
     ended.context("the agent must end")
 }
 

@@ -78,7 +78,7 @@ impl Server {
 struct Agent {
     fence: Fence,
     stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::JoinHandle<Result<(), Restored>>,
 }
 
 fn agent(server: &Server, holder: &str, clock: &SharedClock) -> Agent {
@@ -115,7 +115,7 @@ async fn one_leads_at_a_time_and_hands_over_when_it_stops() {
     assert!(first.fence.leading().is_some() && second.fence.leading().is_none());
 
     first.stop.cancel();
-    first.task.await.unwrap();
+    first.task.await.unwrap().unwrap();
     assert_eq!(server.holder(), "");
     let stopped = clock.mono();
     assert!(leads(&second).await > epoch);
@@ -166,6 +166,7 @@ async fn a_renewal_is_one_request_and_bears_with_what_others_write() {
         let lease = stored.lease.as_mut().unwrap();
         lease["metadata"]["annotations"] = json!({"noted": "by another"});
         lease["metadata"]["resourceVersion"] = "9999".into();
+        stored.version = 9999;
     }
     tokio::time::sleep(Duration::from_secs(20)).await;
     assert_eq!(leads(&agent).await, epoch);
@@ -183,7 +184,11 @@ async fn a_lease_that_is_deleted_or_emptied_makes_no_second_leader() {
         let second = agent(&server, "b", &clock);
         // Just after a renewal: the next is far.
         tokio::time::sleep(Duration::from_millis(20_100)).await;
-        server.0.lock().unwrap().lease.clone_from(&left);
+        {
+            let mut stored = server.0.lock().unwrap();
+            stored.lease.clone_from(&left);
+            stored.version = 9999;
+        }
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(50)).await;
             assert!(second.fence.leading().is_none(), "{left:?}");
@@ -224,4 +229,29 @@ fn holders_are_unique_per_process() {
     let mut rng = tributary_clock::SeededRng::new(1);
     assert_ne!(holder("pod", &mut rng), holder("pod", &mut rng));
     assert!(holder("pod", &mut rng).starts_with("pod_"));
+}
+
+/// The danger: an agent decides from what it remembers of a time that a backup knows nothing of.
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_was_restored_from_a_backup_ends_every_agent() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let first = agent(&server, "a", &clock);
+    leads(&first).await;
+    let second = agent(&server, "b", &clock);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let backup = {
+        let stored = server.0.lock().unwrap();
+        (stored.lease.clone(), stored.version)
+    };
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!first.task.is_finished() && !second.task.is_finished());
+    {
+        let mut stored = server.0.lock().unwrap();
+        (stored.lease, stored.version) = backup;
+    }
+    tokio::time::sleep(TIMING.renew_every).await;
+    assert!(first.fence.leading().is_none() && second.fence.leading().is_none());
+    let said = first.task.await.unwrap().unwrap_err().to_string();
+    assert!(said.starts_with("Lease tributary has the resource version "), "{said}");
+    second.task.await.unwrap().unwrap_err();
 }
