@@ -60,6 +60,13 @@ pub struct ClusterRow {
     pub error: Option<String>,
 }
 
+impl ClusterRow {
+    /// Version of its agent: in its own words, else in those of the asked cluster.
+    pub fn version(&self) -> Option<&String> {
+        self.status.as_ref().map(|own| &own.version).or_else(|| self.peer.as_ref()?.version.as_ref())
+    }
+}
+
 /// One cluster, in its own words.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

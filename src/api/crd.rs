@@ -87,9 +87,9 @@ pub static SPECS: LazyLock<Specs> = LazyLock::new(|| {
 /// Paths of the fields of `kind` that an API server with the schema `theirs` (`openAPIV3Schema` of the same version) takes
 /// away from every object: the shallowest ones, as `spec.suspend`. Empty if the kind has no such version.
 pub fn lacking(kind: &str, version: &str, theirs: &Value) -> Vec<String> {
+    static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
     let mut lacks = Vec::new();
-    let definitions = crds();
-    let versions = definitions.iter().filter(|one| one.spec.names.kind == kind).flat_map(|one| &one.spec.versions);
+    let versions = DEFINITIONS.iter().filter(|one| one.spec.names.kind == kind).flat_map(|one| &one.spec.versions);
     for ours in versions.filter(|one| one.name == version) {
         let ours = serde_json::to_value(&ours.schema).expect("a schema is JSON");
         collect_lacking("", &ours["openAPIV3Schema"], theirs, &mut lacks);

@@ -192,6 +192,8 @@ pub mod reason {
     pub const NOT_ALL_READY: &str = "NotAllReady";
     /// Kubernetes does not make all pods of the Job: a ResourceQuota, a LimitRange or a policy refuses them.
     pub const PODS_NOT_MADE: &str = "PodsNotMade";
+    /// A running instance is not started anew, though that is asked for: the next one could not be made.
+    pub const CANNOT_RESTART: &str = "CannotRestart";
 
     /// A peer accepted a part of a FluxJob and never had all its brokers there.
     pub const NEVER_JOINED: &str = "NeverJoined";

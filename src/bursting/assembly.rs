@@ -26,10 +26,11 @@ use tributary_cluster::work::Worked;
 use tributary_contract::ports::{CredentialSource, Incoming, Outgoing, PeerRequests};
 use tributary_contract::tunnel::{Ends, TunnelKey};
 use tributary_contract::{PeerName, PeerReport, PeerSpec};
+use tributary_render::nodes::Gang;
 use tributary_telemetry::Traces;
 
 use super::lost_pods::LostPods;
-use super::nodes::{self, Gang, NodeChoice};
+use super::nodes::{self, NodeChoice};
 use super::peer_status::PeerStatuses;
 use super::peers;
 use super::preflight::lead::Dial;
@@ -163,13 +164,13 @@ impl Bursting {
     }
 
     /// How many brokers of a gang the nodes have no room for, now: see [`nodes::lacking`].
-    pub fn lacking(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>, coming: &[Gang<'_>]) -> u32 {
+    pub fn lacking(&self, choice: NodeChoice<'_>, wanted: &Gang, coming: &[Gang]) -> u32 {
         let caches = &self.shared.caches;
         nodes::lacking(&caches.node_views(), &caches.pod_views(), choice, wanted, coming)
     }
 
     /// Why the nodes, and one more of each of these groups, could not hold a gang whatever else ends: see [`nodes::short`].
-    pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang<'_>, groups: &[NodeGroup]) -> Option<String> {
+    pub fn short(&self, choice: NodeChoice<'_>, wanted: &Gang, groups: &[NodeGroup]) -> Option<String> {
         let (caches, now) = (&self.shared.caches, self.shared.clock.wall());
         nodes::short(&caches.node_views(), &caches.pod_views(), choice, wanted, groups, now)
     }
@@ -386,7 +387,7 @@ impl Bursting {
             loop {
                 self.conclude();
                 tokio::time::sleep(Duration::from_millis(50)).await;
-                if exchange_is_complete(exchange) {
+                if Outgoing::complete(exchange) {
                     std::future::pending::<()>().await;
                 }
             }
@@ -440,10 +441,6 @@ async fn each_change<T, S: PartialEq>(
         changed.for_each(&tell);
         before = now;
     }
-}
-
-fn exchange_is_complete(exchange: &SyncStore) -> bool {
-    Outgoing::complete(exchange)
 }
 
 fn configured(known: &Cache<ClusterPeer>, own: &PeerName) -> BTreeMap<PeerName, PeerSpec> {

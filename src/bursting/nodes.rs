@@ -4,7 +4,6 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,79 +11,10 @@ use k8s_openapi::api::core::v1::{self as core, Toleration};
 use tributary_api::names;
 use tributary_api::node_group::NodeGroup;
 use tributary_api::peer::ImportPolicy;
+use tributary_render::nodes::{Amounts, Gang};
 use tributary_render::quantity::milli;
 
 use super::addresses::Range;
-
-/// Cores, memory and GPUs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Amounts {
-    /// Thousandths of a core.
-    pub milli_cores: i64,
-    /// Bytes.
-    pub memory: i64,
-    /// Whole GPUs.
-    pub gpus: i64,
-}
-
-impl Amounts {
-    /// What one broker takes.
-    #[cfg(test)]
-    pub(crate) fn broker(cores: u32, gpus: u32) -> Self {
-        Self::part(cores.saturating_mul(1000), gpus)
-    }
-
-    /// What one broker takes, in thousandths of a core.
-    pub(crate) fn part(milli_cores: u32, gpus: u32) -> Self {
-        Self { milli_cores: milli_cores.into(), memory: 0, gpus: gpus.into() }
-    }
-
-    /// The larger of each.
-    pub(crate) fn max(self, other: Self) -> Self {
-        Self {
-            milli_cores: self.milli_cores.max(other.milli_cores),
-            memory: self.memory.max(other.memory),
-            gpus: self.gpus.max(other.gpus),
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            milli_cores: self.milli_cores - other.milli_cores,
-            memory: self.memory - other.memory,
-            gpus: self.gpus - other.gpus,
-        }
-    }
-
-    /// How often `part` fits.
-    pub(crate) fn holds(self, part: Self) -> u32 {
-        let times = |whole: i64, part: i64| if part <= 0 { i64::MAX } else { whole.max(0) / part };
-        let by_cores = times(self.milli_cores, part.milli_cores);
-        let by_memory = times(self.memory, part.memory);
-        u32::try_from(by_cores.min(by_memory).min(times(self.gpus, part.gpus))).unwrap_or(u32::MAX)
-    }
-}
-
-impl fmt::Display for Amounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} cores", self.milli_cores as f64 / 1000.0)?;
-        if self.memory > 0 {
-            write!(f, ", {:.1} GiB of memory", self.memory as f64 / (1_i64 << 30) as f64)?;
-        }
-        if self.gpus > 0 {
-            write!(f, ", {} GPUs", self.gpus)?;
-        }
-        Ok(())
-    }
-}
-
-impl AddAssign for Amounts {
-    fn add_assign(&mut self, other: Self) {
-        self.milli_cores += other.milli_cores;
-        self.memory += other.memory;
-        self.gpus += other.gpus;
-    }
-}
 
 /// How long a node that is not ready may be expected back: so long Kubernetes lets its pods wait for it.
 ///
@@ -234,9 +164,9 @@ pub struct NodeChoice<'a> {
 impl<'a> NodeChoice<'a> {
     /// What an import policy imposes on each pod; `None`: nothing.
     pub(crate) fn imposed(import: &'a ImportPolicy) -> Option<Self> {
-        static ANY: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let (selector, tolerations) = (&import.node_selector, &import.tolerations);
-        (!selector.is_empty() || !tolerations.is_empty()).then_some(Self { selector, affinity: &ANY, tolerations })
+        let affinity = const { &BTreeMap::new() };
+        (!selector.is_empty() || !tolerations.is_empty()).then_some(Self { selector, affinity, tolerations })
     }
 
     /// Whether pods may run on a node.
@@ -258,29 +188,14 @@ pub(super) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && (exists || text(&toleration.value) == taint.value)
 }
 
-/// Brokers that run or are about to.
-#[derive(Clone, Copy, Debug)]
-pub struct Gang<'a> {
-    /// Namespace of their Job.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// How many.
-    pub brokers: u32,
-    /// What each takes.
-    pub each: Amounts,
-    /// What the pod of their services takes, if there is one.
-    pub services: Option<Amounts>,
-}
-
 /// How many brokers of a gang the nodes have no room for, now, beside the pod of its services. Room is kept for the pods of
 /// `coming` that are not bound yet, and for whatever else waits for a node.
 pub(crate) fn lacking(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[impl Borrow<PodView>],
     choice: NodeChoice<'_>,
-    wanted: &Gang<'_>,
-    coming: &[Gang<'_>],
+    wanted: &Gang,
+    coming: &[Gang],
 ) -> u32 {
     let pods: Vec<&PodView> = pods.iter().map(Borrow::borrow).collect();
     let mut free = Free::of(nodes, &pods, choice);
@@ -290,11 +205,11 @@ pub(crate) fn lacking(
             *bound.entry((&pod.namespace, job)).or_default() += 1;
         }
     }
-    let gangs: BTreeSet<(&str, &str)> = coming.iter().map(|gang| (gang.namespace, gang.name)).collect();
+    let gangs: BTreeSet<(&str, &str)> = coming.iter().map(|gang| (&*gang.namespace, &*gang.name)).collect();
     for gang in coming {
-        let bound = bound.get(&(gang.namespace, gang.name)).copied().unwrap_or(0);
+        let bound = bound.get(&(&*gang.namespace, &*gang.name)).copied().unwrap_or(0);
         free.take(gang.each, gang.brokers.saturating_sub(bound));
-        let services = names::services(gang.name);
+        let services = names::services(&gang.name);
         let is_there = || pods.iter().any(|pod| pod.namespace == gang.namespace && pod.name == services);
         if let Some(services) = gang.services.filter(|_| !is_there()) {
             free.take_services(services, gang.each);
@@ -303,7 +218,7 @@ pub(crate) fn lacking(
     let of_gang = |pod: &PodView| pod.job.as_ref().is_some_and(|job| gangs.contains(&(&*pod.namespace, &**job)));
     let elsewhere = |pod: &&&PodView| pod.node.is_none() && !pod.finished && !of_gang(pod);
     for pod in pods.iter().filter(elsewhere) {
-        match coming.iter().find(|gang| pod.namespace == gang.namespace && pod.name == names::services(gang.name)) {
+        match coming.iter().find(|gang| pod.namespace == gang.namespace && pod.name == names::services(&gang.name)) {
             Some(gang) => {
                 free.take_services(pod.requests, gang.each);
             }
@@ -323,7 +238,7 @@ pub(crate) fn short(
     nodes: &BTreeMap<String, NodeView>,
     pods: &[impl Borrow<PodView>],
     choice: NodeChoice<'_>,
-    wanted: &Gang<'_>,
+    wanted: &Gang,
     groups: &[NodeGroup],
     now: Timestamp,
 ) -> Option<String> {
@@ -439,6 +354,8 @@ pub(crate) fn fits(free: &BTreeMap<String, Amounts>, broker: Amounts) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     const NOBODY: [PodView; 0] = [];
@@ -458,15 +375,15 @@ mod tests {
         }
     }
 
-    fn gang(name: &str, brokers: u32, each: Amounts) -> Gang<'_> {
-        Gang { namespace: "n", name, brokers, each, services: None }
+    fn gang(name: &str, brokers: u32, each: Amounts) -> Gang {
+        Gang { namespace: "n".into(), name: name.into(), brokers, each, services: None }
     }
 
     fn ever(
         nodes: &BTreeMap<String, NodeView>,
         pods: &[PodView],
         choice: NodeChoice<'_>,
-        wanted: &Gang<'_>,
+        wanted: &Gang,
     ) -> Option<String> {
         short(nodes, pods, choice, wanted, &[], Timestamp::UNIX_EPOCH)
     }
@@ -504,14 +421,18 @@ mod tests {
     #[test]
     fn gangs_that_are_coming_keep_their_room() {
         let anywhere = NodeChoice { selector: &BTreeMap::new(), affinity: &BTreeMap::new(), tolerations: &[] };
-        let lacks = |pods: &[PodView], count: u32, coming: &[Gang<'_>]| {
+        let lacks = |pods: &[PodView], count: u32, coming: &[Gang]| {
             lacking(&world(), pods, anywhere, &gang("", count, Amounts::broker(2, 0)), coming)
         };
         assert_eq!((lacks(&[], 6, &[]), lacks(&[], 7, &[])), (0, 1), "8 and 4 cores");
         let coming = gang("west", 2, Amounts::broker(4, 0));
-        assert_eq!(lacks(&[], 3, &[coming]), 1);
+        assert_eq!(lacks(&[], 3, slice::from_ref(&coming)), 1);
         let one = pod("a", "west", 4000);
-        assert_eq!(lacks(std::slice::from_ref(&one), 3, &[coming]), 1, "one of them is bound, the other is not yet");
+        assert_eq!(
+            lacks(slice::from_ref(&one), 3, slice::from_ref(&coming)),
+            1,
+            "one of them is bound, the other is not yet"
+        );
         let pending = PodView { node: None, ..pod("a", "other", 4000) };
         assert_eq!(lacks(&[pending], 5, &[]), 1, "whoever else waits for a node gets it");
         let label = BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]);
@@ -600,7 +521,7 @@ mod tests {
             services: Some(Amounts::broker(services, 0)),
             ..gang("lake", brokers, Amounts::broker(cores, 0))
         };
-        let lacks = |choice, pods: &[PodView], wanted: Gang<'_>, coming: &[Gang<'_>]| {
+        let lacks = |choice, pods: &[PodView], wanted: Gang, coming: &[Gang]| {
             (lacking(&world(), pods, choice, &wanted, coming), ever(&world(), pods, choice, &wanted))
         };
         assert_eq!(lacks(anywhere, &[], gang("lake", 3, Amounts::broker(4, 0)), &[]), (0, None));
@@ -639,14 +560,17 @@ mod tests {
             services: Some(Amounts::broker(4, 0)),
             ..gang(name, brokers, Amounts::broker(4, 0))
         };
-        let lacks = |pods: &[PodView], brokers, coming: &[Gang<'_>]| {
-            lacking(&nodes, pods, picky, &served("pond", brokers), coming)
-        };
+        let lacks =
+            |pods: &[PodView], brokers, coming: &[Gang]| lacking(&nodes, pods, picky, &served("pond", brokers), coming);
         assert_eq!(lacks(&[], 2, &[]), 0);
         let lake = served("lake", 1);
-        assert_eq!(lacks(&[], 1, &[lake]), 1, "its services have that place, and ours take that of our broker");
+        assert_eq!(
+            lacks(&[], 1, slice::from_ref(&lake)),
+            1,
+            "its services have that place, and ours take that of our broker"
+        );
         let unbound = PodView { name: "lake-services".into(), node: None, job: None, ..pod("", "", 4000) };
-        assert_eq!(lacks(&[unbound], 1, &[lake]), 1, "until they are bound");
+        assert_eq!(lacks(&[unbound], 1, slice::from_ref(&lake)), 1, "until they are bound");
         let bound = PodView { name: "lake-services".into(), job: None, ..pod("b", "", 4000) };
         assert_eq!(lacks(&[bound], 1, &[lake]), 1, "and then");
         let requests = Amounts { memory: 1 << 30, ..Amounts::broker(1, 0) };

@@ -143,6 +143,11 @@ pub(crate) fn dearest(prices: impl IntoIterator<Item = Price>) -> Option<Price> 
     prices.into_iter().reduce(highest)
 }
 
+/// What a peer may place here; `None`: nothing.
+pub(crate) fn import<'a>(peers: &'a BTreeMap<PeerName, PeerView>, peer: &PeerName) -> Option<&'a ImportPolicy> {
+    peers.get(peer)?.import.as_ref()
+}
+
 pub(crate) fn name_of(peer: &ClusterPeer) -> PeerName {
     peer.metadata.name.as_deref().unwrap_or_default().into()
 }

@@ -11,11 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use tributary_contract::ports::{Incoming, Outgoing, State, StateKey};
 use tributary_contract::{
-    BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, PeerName, PeerReport, PeerState,
+    BurstUid, Capacity, ClusterUid, DesiredBurst, DirtySet, Epoch, ObservedBurst, PeerName, PeerReport, PeerState,
 };
 
-use super::provider::slot::{Answered, ClaimKey, Wanted};
-use super::root::burst_status::Answer;
+use super::provider::slot::{ClaimKey, Wanted};
 use super::table::Table;
 
 /// The tables. Cloning shares them.
@@ -49,6 +48,21 @@ struct Inner {
     sessions: Mutex<BTreeMap<PeerName, Session>>,
     capacity: Mutex<BTreeMap<PeerName, Capacity>>,
     complete: AtomicBool,
+}
+
+/// What a provider says of a burst.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// Where it stands there.
+    Observed(Box<ObservedBurst>),
+    /// A tombstone: nothing of it is there.
+    Nothing,
+}
+
+impl From<ObservedBurst> for Answer {
+    fn from(said: ObservedBurst) -> Self {
+        Self::Observed(Box::new(said))
+    }
 }
 
 /// Which bursts peers want anything of.
@@ -296,10 +310,10 @@ impl SyncStore {
     }
 
     /// Provider side: the answer to a claim.
-    pub(crate) fn answer(&self, key: &ClaimKey, answer: Answered) {
+    pub(crate) fn answer(&self, key: &ClaimKey, answer: Answer) {
         let state = match answer {
-            Answered::Observed(said) => State::Observed(said),
-            Answered::Nothing => State::Tombstone,
+            Answer::Observed(said) => State::Observed(said),
+            Answer::Nothing => State::Tombstone,
         };
         // A release is confirmed as often as it is asked for: the root may have changed its mind twice since.
         let confirms = state == State::Tombstone;
@@ -578,7 +592,7 @@ impl Incoming for SyncStore {
 
 #[cfg(test)]
 mod tests {
-    use tributary_contract::{BurstPhase, ObservedBurst};
+    use tributary_contract::BurstPhase;
 
     use super::*;
     use crate::provider::admission::tests::offer;
@@ -656,7 +670,7 @@ mod tests {
         for _ in 0..2 {
             asks();
             assert_eq!(claimed(), [claim()].into());
-            exchange.answer(&claim(), Answered::Nothing);
+            exchange.answer(&claim(), Answer::Nothing);
             assert_eq!(said(), [(west(), StateKey::Observed(uid()))].into());
         }
         // In a session that begins anew it is listed, and there is nothing new to be said of it.
@@ -747,7 +761,7 @@ mod tests {
     fn tombstones_are_dropped_once_the_root_has_taken_notice() {
         let exchange = SyncStore::default();
         exchange.put(&west(), Epoch(1), StateKey::Desired(uid()), State::Tombstone);
-        exchange.answer(&claim(), Answered::Nothing);
+        exchange.answer(&claim(), Answer::Nothing);
         exchange.complete_snapshot(&west(), Epoch(1), &[StateKey::Desired(uid())]);
         exchange.complete_snapshot(&west(), Epoch(1), &[]);
         assert_eq!(exchange.keys(&west()).len(), 1);

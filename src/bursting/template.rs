@@ -20,10 +20,9 @@ use tributary_api::minicluster::{
 };
 use tributary_api::schema::is_default;
 use tributary_contract::Price;
+use tributary_render::nodes::Amounts;
 use tributary_render::quantity::milli;
 use tributary_render::{gpus as accelerators, rank_map};
-
-use crate::nodes::Amounts;
 
 /// Most bytes of a template as JSON: a Burst, a HostedBurst and a control frame have to hold it.
 pub(crate) const TEMPLATE_LIMIT: usize = 256 * 1024;

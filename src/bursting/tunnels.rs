@@ -121,11 +121,6 @@ impl Tunnels {
     /// Says what became of a burst of ours, and then does `offer`: who does not hold its slot any more is refused before
     /// anybody else is asked.
     pub(super) fn fence(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>, offer: impl FnOnce()) {
-        self.put_outlet(uid, outlet);
-        offer();
-    }
-
-    fn put_outlet(&self, uid: &str, outlet: Option<(TunnelKey, Outlet)>) {
         self.outlets.send_if_modified(|all| {
             let ours = outlet.as_ref().map(|(key, _)| key);
             let before = all.len();
@@ -136,6 +131,7 @@ impl Tunnels {
             all.extend(news);
             changed
         });
+        offer();
     }
 
     /// Forgets bursts of ours that are gone.

@@ -12,7 +12,7 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ListParams, PostParams, PropagationPolicy};
+use kube::api::{ListParams, PostParams};
 use parking_lot::Mutex;
 use tributary_api::budget::Usage;
 use tributary_api::burst::Burst;
@@ -215,7 +215,7 @@ impl Records {
             due => return Ok(due.map(|(.., rests)| rests)),
         };
         let doomed = Doomed { key: ObjectKey::namespaced(&self.namespace, DayOfUse::name(day)), uid };
-        sweep::delete::<ConfigMap>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
+        sweep::delete::<ConfigMap>(&self.shared.clients.writer, &doomed).await?;
         book.days.remove(&day);
         book.pruned = Some(mono);
         Ok(book.due(last, mono).map(|(.., rests)| rests))

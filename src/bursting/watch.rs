@@ -27,9 +27,10 @@ use tributary_clock::SystemRng;
 use tributary_cluster::ObjectKey;
 use tributary_cluster::caches::{self, Cache, Indexed, Selection, Subscription, controller_of};
 use tributary_cluster::client::Clients;
+use tributary_render::nodes::Amounts;
 use tributary_render::quantity::milli;
 
-use super::nodes::{Amounts, NodeView, PodView, Pods, Taint, keeps_pods_away};
+use super::nodes::{NodeView, PodView, Pods, Taint, keeps_pods_away};
 use super::ours::watched::OwnCaches;
 
 /// A node, as far as it is read.
@@ -301,7 +302,8 @@ impl<'de> Deserialize<'de> for WatchedNode {
             pod_ranges: spec.pod_cidrs.unwrap_or_default().iter().filter_map(|range| range.parse().ok()).collect(),
             lost,
             architecture: Some(info.architecture.clone()).filter(|name| !name.is_empty()),
-            simulated: [&info.kubelet_version, &info.container_runtime_version].iter().any(|by| by.starts_with("kwok")),
+            simulated: [&info.kubelet_version, &info.container_runtime_version].iter().any(|by| by.starts_with("kwok"))
+                || node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kwok.x-k8s.io/node")),
             allocatable: amounts(allocatable.iter().map(|(key, quantity)| (key.as_str(), quantity.0.as_str()))),
         };
         Ok(Self { metadata: slimmed(node.metadata), view })

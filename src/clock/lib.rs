@@ -129,6 +129,31 @@ pub trait Rng: Send {
     }
 }
 
+/// How long one waits who fails again and again: `first · 2ⁿ` up to `most`, of which between a half and all is taken by
+/// chance, so that those who failed together do not come again together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backoff {
+    /// After the first failure.
+    pub first: Duration,
+    /// Never more.
+    pub most: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(200), most: Duration::from_secs(120) }
+    }
+}
+
+impl Backoff {
+    /// The wait after `failures` failures in a row (at least one). `chance` is in `0.0..1.0`.
+    pub fn delay(&self, failures: u32, chance: f64) -> Duration {
+        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let full = self.first.saturating_mul(doubled).min(self.most);
+        full.mul_f64(0.5 + chance / 2.0)
+    }
+}
+
 /// The operating system's generator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemRng;
@@ -176,5 +201,18 @@ impl Rng for SeededRng {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_most_and_keep_some_chance() {
+        let backoff = Backoff { most: Duration::from_secs(1), ..Backoff::default() };
+        let waits = [1, 2, 3, 4, 99].map(|failures| backoff.delay(failures, 1.0).as_millis());
+        assert_eq!(waits, [200, 400, 800, 1000, 1000]);
+        assert_eq!(backoff.delay(1, 0.0).as_millis(), 100);
     }
 }

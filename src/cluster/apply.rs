@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::object::HasStatus;
-use kube::core::{ObjectList, PartialObjectMeta, Request};
+use kube::core::{ObjectList, PartialObjectMeta, Request, request};
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -110,10 +110,8 @@ impl Applier {
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?;
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .patch(&key.name, &self.params().dry_run(), &Patch::Apply(&wanted))
-            .map_err(|error| failed(error.into()))?;
-        self.writer.request(request).await.map_err(|error| failed(error.into()))
+        let request = at::<K>(&key).patch(&key.name, &self.params().dry_run(), &Patch::Apply(&wanted));
+        send(&self.writer, request).await.map_err(failed)
     }
 
     /// Creates `desired` if its name is free, and changes nothing otherwise: for what must never be replaced.
@@ -124,11 +122,8 @@ impl Applier {
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
         let wanted = typed::<K>(desired).map_err(failed)?;
-        let params = PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() };
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .create(&params, wanted.to_string().into_bytes())
-            .map_err(|error| failed(error.into()))?;
-        match self.writer.request(request).await.map_err(Cause::from) {
+        let request = at::<K>(&key).create(&self.post_params(), wanted.to_string().into_bytes());
+        match send(&self.writer, request).await {
             Ok(object) => Ok(Once::Created(object)),
             Err(cause) if cause.is_already_exists() => Ok(Once::Exists),
             Err(cause) => Err(failed(cause)),
@@ -156,11 +151,8 @@ impl Applier {
             };
             // Listed: whoever watches a kind may do that.
             let named = ListParams::default().fields(&format!("metadata.name={}", key.name));
-            let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-                .list_metadata(&named)
-                .map_err(|error| failed(error.into()))?;
             let found: ObjectList<PartialObjectMeta> =
-                self.writer.request(request).await.map_err(|error| failed(error.into()))?;
+                send(&self.writer, at::<K>(&key).list_metadata(&named)).await.map_err(failed)?;
             let newest = found.items.into_iter().next().map(|found| found.metadata).unwrap_or_default();
             if newest.uid != object.meta().uid {
                 return Err(error);
@@ -209,11 +201,8 @@ impl Applier {
         }
         let body =
             json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata, "status": wanted});
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .patch_subresource("status", &key.name, &self.params(), &Patch::Apply(&body))
-            .map_err(|error| failed(error.into()))?;
-        let answer = self.writer.request(request).await.map_err(|error| failed(error.into()))?;
-        Ok(Applied::Changed(answer))
+        let request = at::<K>(&key).patch_subresource("status", &key.name, &self.params(), &Patch::Apply(&body));
+        send(&self.writer, request).await.map(Applied::Changed).map_err(failed)
     }
 
     fn params(&self) -> PatchParams {
@@ -306,6 +295,18 @@ pub fn controller_reference(owner: &impl Resource<DynamicType = ()>) -> Option<O
 /// "Job default/flux-sample".
 pub(super) fn named<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> String {
     format!("{} {key}", K::kind(&()))
+}
+
+/// A request about an object, or about those of its kind beside it.
+pub(super) fn at<K: Resource<DynamicType = ()>>(key: &ObjectKey) -> Request {
+    Request::new(K::url_path(&(), key.namespace.as_deref()))
+}
+
+pub(super) async fn send<T: DeserializeOwned>(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, request::Error>,
+) -> Result<T, Cause> {
+    Ok(client.request(request?).await?)
 }
 
 /// An object as it is sent: with its type, and without status and what the API server fills in.

@@ -7,18 +7,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, Resource};
 use serde_json::Value;
 use tokio::time::Instant;
-use tributary_clock::Rng;
+use tributary_clock::{Backoff, Rng};
 
 use super::error::{Cause, RequestError, chain};
 use super::readiness::Readiness;
-use super::schedule::Backoff;
 
 /// Between two looks. Short: a person who installs the CRDs waits for it.
-const RETRY: Backoff = Backoff {
-    first: Duration::from_millis(250),
-    most: Duration::from_secs(5),
-    after_change: Duration::from_millis(250),
-};
+const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(5) };
 
 /// How long after its kinds are served an API server may take to publish their schemas.
 const PUBLISHED: Duration = Duration::from_secs(30);

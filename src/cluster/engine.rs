@@ -17,7 +17,7 @@ use tributary_clock::SystemRng;
 
 use super::error::chain;
 use super::work::Worked;
-use super::worker::{self, Options, Outcome, Queue, Run};
+use super::worker::{self, Failure, Options, Outcome, Queue};
 
 /// What a key is handled by.
 pub trait Controller: Send + Sync + 'static {
@@ -90,10 +90,14 @@ async fn pass<C: Controller>(controller: &C, key: &C::Key) -> Result<Outcome, C:
     controller.apply(key, view, step).await
 }
 
-fn report<C: Controller>(run: Run<'_, C::Key, C::Error>) {
-    if let Err(failure) = run.result {
-        let (key, error, retry_in) = (run.key, chain(failure.error), format!("{:.1?}", failure.retry_in));
-        tracing::warn!(controller = C::NAME, ?key, error, failures = failure.failures, retry_in, "a pass failed");
+fn report<C: Controller>(key: &C::Key, failure: Failure<'_, C::Error>) {
+    let Failure { error, failures, retry_in } = failure;
+    let (controller, error, retry_in) = (C::NAME, chain(error), format!("{retry_in:.1?}"));
+    // One that lasts would fill the log; another one in its place is to be seen.
+    if failures.is_power_of_two() || failures % 32 == 0 {
+        tracing::warn!(controller, ?key, error, failures, retry_in, "a pass failed");
+    } else {
+        tracing::debug!(controller, ?key, error, failures, retry_in, "a pass failed");
     }
 }
 
@@ -103,6 +107,8 @@ mod tests {
     use std::time::Duration;
 
     use kube::core::Status;
+    use tracing::field::{Field, Visit};
+    use tracing::{Event, Level, Metadata, Subscriber, span};
     use tributary_clock::SystemClock;
 
     use super::*;
@@ -190,5 +196,60 @@ mod tests {
             assert_eq!((name, work.work().done.get()), ("parts", 0));
             assert!(work.work().failed.get() > 1, "{key}");
         }
+    }
+    /// Keeps the level of each line, and the count of failures in it.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<(Level, u64)>>>);
+
+    struct Failures(u64);
+
+    impl Visit for Failures {
+        fn record_u64(&mut self, field: &Field, value: u64) {
+            if field.name() == "failures" {
+                self.0 = value;
+            }
+        }
+
+        fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            let mut failures = Failures(0);
+            event.record(&mut failures);
+            self.0.lock().unwrap().push((*event.metadata().level(), failures.0));
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn a_failure_that_lasts_is_warned_of_rarely() {
+        let (lines, error) = (Lines::default(), refused("bad"));
+        // With one of them alone, a test on another thread decides whether a line is written anywhere at all.
+        let _second = tracing::Dispatch::new(Lines::default());
+        tracing::subscriber::with_default(lines.clone(), || {
+            for failures in 1..=100 {
+                report::<Parts>(&"bad", Failure { error: &error, failures, retry_in: Duration::from_secs(1) });
+            }
+        });
+        let lines = lines.0.lock().unwrap();
+        let of = |level| lines.iter().filter(move |line| line.0 == level).map(|line| line.1).collect::<Vec<_>>();
+        assert_eq!(of(Level::WARN), [1, 2, 4, 8, 16, 32, 64, 96]);
+        assert_eq!(of(Level::DEBUG).len(), 92);
     }
 }

@@ -181,6 +181,12 @@ impl Cause {
         }
     }
 
+    /// It passes when the API server is back or less busy, or when the object is read anew. What a server itself fails at may
+    /// last: a webhook that is broken, node ports that are used up.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.is_transient() && !self.is(500)
+    }
+
     /// The API server has more to do than it can: asking it as much as before makes that worse.
     pub(crate) fn is_overload(&self) -> bool {
         match self {

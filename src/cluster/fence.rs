@@ -81,6 +81,12 @@ impl LeaderState {
             _ => None,
         }
     }
+
+    #[cfg(test)]
+    pub(crate) fn leads(transitions: u64, valid_until: Moment) -> Self {
+        let epoch = Epoch { transitions, holder: "me".into() };
+        Self::Leading(Leadership { epoch, before: None, valid_until })
+    }
 }
 
 impl Default for LeaderState {

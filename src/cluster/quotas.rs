@@ -76,11 +76,12 @@ impl<K: Ord + Clone + Send + Sync + 'static> QuotaWatch<K> {
             self.tell(&namespace, tell);
             loop {
                 sleep(PACE).await;
-                match timeout(WATCHED, changes.changed()).await {
-                    Ok(_) => self.tell(&namespace, tell),
-                    Err(_) if self.waiting.borrow().contains_key(&namespace) => {}
-                    Err(_) => return,
+                let changed = timeout(WATCHED, changes.changed()).await;
+                if changed.is_err() && !self.waiting.borrow().contains_key(&namespace) {
+                    return;
                 }
+                // After the time-out too: who is refused once more waits again, and who is gone does not.
+                self.tell(&namespace, tell);
             }
         };
         tokio::select! {
@@ -178,6 +179,9 @@ mod tests {
             server.delete::<ResourceQuota>("n", "team", &DeleteParams::default()).unwrap();
             after(6).await;
             assert_eq!(taken(), ["a"]);
+            quotas.wait("n", "deleted");
+            after(WATCHED.as_secs() + 6).await;
+            assert_eq!(taken(), ["deleted"], "nobody else says that it waits no more");
             after(2 * WATCHED.as_secs()).await;
             let before = *watches.lock().unwrap();
             after(WATCHED.as_secs()).await;

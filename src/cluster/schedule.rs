@@ -12,37 +12,6 @@ use std::time::Duration;
 
 use tributary_clock::Mono;
 
-/// How long a failing key waits: `first · 2ⁿ` up to `most`, of which between a half and all is taken by chance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Backoff {
-    /// After the first failure.
-    pub first: Duration,
-    /// Never more.
-    pub most: Duration,
-    /// A change of the object shortens the wait to this: who repairs an object sees it soon, and an object that changes
-    /// because we fail does not make us spin.
-    pub after_change: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(200),
-            most: Duration::from_secs(120),
-            after_change: Duration::from_millis(500),
-        }
-    }
-}
-
-impl Backoff {
-    /// The wait after `failures` failures in a row (at least one). `chance` is in `0.0..1.0`.
-    pub fn delay(&self, failures: u32, chance: f64) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let full = self.first.saturating_mul(doubled).min(self.most);
-        full.mul_f64(0.5 + chance / 2.0)
-    }
-}
-
 /// How a run of a key ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
@@ -52,9 +21,9 @@ pub(crate) enum Ended {
     After(Duration),
     /// It failed: run again after `retry`, or after `after_change` if it changes.
     Failed {
-        /// See [`Backoff::delay`] and [`Schedule::failures`].
+        /// Longer after each of [`Schedule::failures`].
         retry: Duration,
-        /// See [`Backoff::after_change`].
+        /// See [`super::worker::Options::after_change`].
         after_change: Duration,
     },
 }
@@ -295,14 +264,6 @@ mod tests {
         schedule.mark("a", (), at(6));
         let runs = [schedule.start(at(6)), schedule.start(at(6)), schedule.start(at(6))];
         assert_eq!(runs, [Some("b"), Some("a"), None]);
-    }
-
-    #[test]
-    fn waits_double_up_to_the_most_and_keep_some_chance() {
-        let backoff = Backoff { most: Duration::from_secs(1), ..Backoff::default() };
-        let waits = [1, 2, 3, 4, 99].map(|failures| backoff.delay(failures, 1.0).as_millis());
-        assert_eq!(waits, [200, 400, 800, 1000, 1000]);
-        assert_eq!(backoff.delay(1, 0.0).as_millis(), 100);
     }
 
     /// One line has 10,000 keys that are due, and more with each step: another line's key has its turn next.

@@ -161,14 +161,13 @@ mod tests {
     use tributary_clock::{Mono, SystemClock};
 
     use super::*;
-    use crate::fence::{LeaderState, Leadership};
+    use crate::fence::LeaderState;
 
     type Log = Arc<Mutex<Vec<String>>>;
 
     fn leads(state: &watch::Sender<LeaderState>, transitions: u64, until: u64) {
-        let epoch = Epoch { transitions, holder: "me".into() };
         let valid_until = Moment { mono: Mono::from_start(Duration::from_secs(until)), wall: jiff::Timestamp::MAX };
-        state.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
+        state.send_replace(LeaderState::leads(transitions, valid_until));
     }
 
     async fn after(secs: u64, log: &Log) -> Vec<String> {

@@ -5,12 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
-use kube::core::Request;
+use kube::api::{DeleteParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::Value;
 
-use super::apply::named;
+use super::apply::{at, named, send};
 use super::caches::controller_uid;
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
@@ -63,17 +62,23 @@ pub enum Deleted {
     Gone,
 }
 
-/// Deletes an object of kind `K`.
+/// Deletes an object of kind `K`, and what it owns after it.
 ///
 /// # Errors
 /// What the API server says, but for "not found" and "not this one".
-pub async fn delete<K: Resource<DynamicType = ()>>(
+pub async fn delete<K: Resource<DynamicType = ()>>(writer: &Client, doomed: &Doomed) -> Result<Deleted, RequestError> {
+    delete_with::<K>(writer, doomed, DeleteParams::background()).await
+}
+
+/// Deletes an object that stays until what it owns is gone.
+///
+/// # Errors
+/// As [`delete`].
+pub async fn delete_foreground<K: Resource<DynamicType = ()>>(
     writer: &Client,
     doomed: &Doomed,
-    propagation: PropagationPolicy,
 ) -> Result<Deleted, RequestError> {
-    delete_with::<K>(writer, doomed, DeleteParams { propagation_policy: Some(propagation), ..DeleteParams::default() })
-        .await
+    delete_with::<K>(writer, doomed, DeleteParams::foreground()).await
 }
 
 /// Deletes a pod without waiting for its kubelet to end it.
@@ -95,10 +100,7 @@ async fn delete_with<K: Resource<DynamicType = ()>>(
     let failed = |cause: Cause| RequestError::new("delete", named::<K>(&doomed.key), cause);
     let preconditions = Some(Preconditions { uid: Some(doomed.uid.clone()), resource_version: None });
     let params = DeleteParams { preconditions, ..params };
-    let request = Request::new(K::url_path(&(), doomed.key.namespace.as_deref()))
-        .delete(&doomed.key.name, &params)
-        .map_err(|error| failed(error.into()))?;
-    match writer.request::<Value>(request).await.map_err(Cause::from) {
+    match send::<Value>(writer, at::<K>(&doomed.key).delete(&doomed.key.name, &params)).await {
         Ok(_) => Ok(Deleted::Accepted),
         Err(cause) if cause.is_not_found() || cause.is_conflict() => Ok(Deleted::Gone),
         Err(cause) => Err(failed(cause)),
@@ -156,7 +158,7 @@ mod tests {
             });
             let doomed = Doomed { key: ObjectKey::namespaced("n", "c"), uid: "u".into() };
             let client = Client::new(server, "n");
-            let result = delete::<ConfigMap>(&client, &doomed, PropagationPolicy::Background).await;
+            let result = delete::<ConfigMap>(&client, &doomed).await;
             assert_eq!(result.ok(), expected, "{code}");
         }
     }

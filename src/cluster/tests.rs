@@ -12,7 +12,7 @@ use tributary_clock::{SharedClock, SystemClock};
 use crate::apply::{Applied, Applier};
 use crate::client::{Clients, WRITE_LIMIT};
 use crate::error::Cause;
-use crate::fence::{Epoch, Fence, FenceError, LeaderState, Leadership, Moment};
+use crate::fence::{Fence, FenceError, LeaderState, Moment};
 use crate::leadership::{Candidacy, Elector};
 use crate::requests::RequestMetrics;
 
@@ -21,10 +21,8 @@ fn map(name: &str, data: Value) -> Value {
 }
 
 fn leading(clock: &SharedClock, seconds: u64) -> (tokio::sync::watch::Sender<LeaderState>, Fence) {
-    let epoch = Epoch { transitions: 1, holder: "me".into() };
     let valid_until = Moment::now(&**clock).plus(Duration::from_secs(seconds));
-    let (sender, receiver) =
-        tokio::sync::watch::channel(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
+    let (sender, receiver) = tokio::sync::watch::channel(LeaderState::leads(1, valid_until));
     (sender, Fence::new(receiver, clock.clone()))
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Client;
-use kube::api::{Patch, PatchParams, Request};
+use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMetaExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tributary_api::labels::{manager, reason};
 use tributary_clock::SharedClock;
 
+use super::apply::{at, named, send};
 use super::caches::{Cache, Unreadable, Watched};
 use super::conditions::{self, Statement};
 use super::engine::{self, Controller, Observed, nothing};
@@ -110,14 +111,12 @@ impl<K: Watched> Controller for UnreadableObjects<K> {
         conditions: Option<Vec<Condition>>,
     ) -> Result<Outcome, RequestError> {
         let Some(conditions) = conditions else { return Ok(Outcome::Done) };
-        let failed = |cause: Cause| RequestError::new("write the status of", format!("{} {key}", K::kind(&())), cause);
+        let failed = |cause: Cause| RequestError::new("write the status of", named::<K>(key), cause);
         let body = json!({"metadata": {"uid": object.uid, "resourceVersion": object.version},
             "status": {"conditions": conditions}});
         let params = PatchParams { field_manager: Some(manager::UNREADABLE.into()), ..PatchParams::default() };
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .patch_subresource("status", &key.name, &params, &Patch::Merge(&body))
-            .map_err(|error| failed(error.into()))?;
-        self.writer.request::<Value>(request).await.map_err(|error| failed(error.into()))?;
+        let request = at::<K>(key).patch_subresource("status", &key.name, &params, &Patch::Merge(&body));
+        send::<Value>(&self.writer, request).await.map_err(failed)?;
         let about = ObjectMeta {
             name: Some(key.name.clone()),
             namespace: key.namespace.clone(),

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tributary_clock::{Mono, Rng, SharedClock};
+use tributary_clock::{Backoff, Mono, Rng, SharedClock};
 
 use super::error::Cause;
-use super::schedule::{Backoff, Ended, Schedule};
+use super::schedule::{Ended, Schedule};
 use super::work::Work;
 
 /// What a handler asks for when it succeeds.
@@ -26,16 +26,7 @@ pub enum Outcome {
     After(Duration),
 }
 
-/// How one run ended: reported for every run, so that nothing fails silently.
-#[derive(Debug)]
-pub(crate) struct Run<'a, K, E> {
-    /// What was handled.
-    pub key: &'a K,
-    /// What came out.
-    pub result: Result<Outcome, Failure<'a, E>>,
-}
-
-/// A failed run.
+/// A failed run: reported, so that nothing fails silently.
 #[derive(Debug)]
 pub(crate) struct Failure<'a, E> {
     /// What the handler said.
@@ -118,12 +109,15 @@ pub(crate) struct Options {
     pub concurrency: usize,
     /// How long failing keys wait.
     pub backoff: Backoff,
+    /// A change of the object shortens the wait to this: who repairs an object sees it soon, and an object that changes
+    /// because we fail does not make us spin.
+    pub after_change: Duration,
 }
 
 impl Default for Options {
     /// Sixteen at a time: enough to keep an API server busy that answers in 10 ms, too few to be throttled by it.
     fn default() -> Self {
-        Self { concurrency: 16, backoff: Backoff::default() }
+        Self { concurrency: 16, backoff: Backoff::default(), after_change: Duration::from_millis(500) }
     }
 }
 
@@ -131,16 +125,22 @@ impl Default for Options {
 /// is back.
 const TRANSIENT: Duration = Duration::from_secs(5);
 
+/// Failures in a row after which an error of the API server is taken for one that lasts.
+const LASTS: u32 = 10;
+
+/// The longest wait then. Such an error may also be the last word of an outage that is over.
+const LASTING: Duration = Duration::from_secs(30);
+
 /// Handles the keys of `queue` until `stop` is cancelled; running handlers are then dropped at their next await, as if
 /// the process had ended there. One worker per queue.
 ///
-/// `report` hears of every run. A panic of the handler is passed on.
+/// `report` hears of every failure. A panic of the handler is passed on.
 pub(super) async fn run<K, L, E, F>(
     queue: Queue<K, L>,
     options: Options,
     mut rng: impl Rng,
     handler: impl Fn(K) -> F,
-    report: impl Fn(Run<'_, K, E>),
+    report: impl Fn(&K, Failure<'_, E>),
     stop: CancellationToken,
 ) where
     K: Ord + Clone + Send + 'static,
@@ -173,7 +173,7 @@ pub(super) async fn run<K, L, E, F>(
                         Err(Some(cause)) if cause.is_overload() => (most / 2).max(1),
                         Err(_) => most,
                     };
-                    ended_run(&queue, &options.backoff, &mut rng, &key, took, &result, &report);
+                    ended_run(&queue, &options, &mut rng, &key, took, &result, &report);
                 }
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // Only shutdown below aborts.
@@ -188,31 +188,40 @@ pub(super) async fn run<K, L, E, F>(
 
 fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
     queue: &Queue<K, L>,
-    backoff: &Backoff,
+    Options { backoff, after_change, .. }: &Options,
     rng: &mut impl Rng,
     key: &K,
     took: Duration,
     result: &Result<Outcome, E>,
-    report: &impl Fn(Run<'_, K, E>),
+    report: &impl Fn(&K, Failure<'_, E>),
 ) {
     let now = queue.shared.clock.mono();
     let work = queue.figures();
     work.seconds.observe(took.as_secs_f64());
     if result.is_ok() { &work.done } else { &work.failed }.inc();
-    let (ended, result) = match result {
-        Ok(Outcome::Done) => (Ended::Done, Ok(Outcome::Done)),
-        Ok(Outcome::After(delay)) => (Ended::After(*delay), Ok(Outcome::After(*delay))),
+    let ended = match result {
+        Ok(Outcome::Done) => Ended::Done,
+        Ok(Outcome::After(delay)) => Ended::After(*delay),
         Err(error) => {
             let failures = queue.shared.schedule.lock().failures(key).saturating_add(1);
-            let most = if Cause::of(error).is_some_and(Cause::is_transient) { TRANSIENT } else { backoff.most };
-            let retry_in = Backoff { most: most.min(backoff.most), ..*backoff }.delay(failures, rng.unit());
-            let ended = Ended::Failed { retry: retry_in, after_change: backoff.after_change };
-            (ended, Err(Failure { error, failures, retry_in }))
+            let most = longest_wait(Cause::of(error), failures, backoff.most);
+            let retry_in = Backoff { most, ..*backoff }.delay(failures, rng.unit());
+            report(key, Failure { error, failures, retry_in });
+            Ended::Failed { retry: retry_in, after_change: *after_change }
         }
     };
     let line = (queue.shared.line)(key);
     queue.shared.schedule.lock().end(key.clone(), ended, line, now);
-    report(Run { key, result });
+}
+
+/// The longest wait after this many failures in a row.
+fn longest_wait(cause: Option<&Cause>, failures: u32, most: Duration) -> Duration {
+    let wait = match cause {
+        Some(cause) if cause.is_passing() || cause.is_transient() && failures <= LASTS => TRANSIENT,
+        Some(cause) if cause.is_transient() => LASTING,
+        _ => most,
+    };
+    wait.min(most)
 }
 
 async fn until(delay: Option<Duration>) {
@@ -232,6 +241,7 @@ mod tests {
 
     use super::*;
     use crate::error::RequestError;
+    use crate::fence::FenceError;
 
     fn refused(code: u16) -> Cause {
         Status { code, ..Status::default() }.into()
@@ -278,14 +288,12 @@ mod tests {
             };
             let report = {
                 let failures = failures.clone();
-                move |run: Run<'_, &'static str, RequestError>| {
-                    if let Err(failure) = run.result {
-                        failures.lock().insert(*run.key, failure.failures);
-                    }
+                move |key: &&'static str, failure: Failure<'_, RequestError>| {
+                    failures.lock().insert(*key, failure.failures);
                 }
             };
             let backoff = Backoff { first: Duration::from_secs(4), ..Backoff::default() };
-            let options = Options { concurrency, backoff };
+            let options = Options { concurrency, backoff, ..Options::default() };
             let worker = tokio::spawn(run(queue.clone(), options, SeededRng::new(1), handler, report, stop.clone()));
             Self { queue, runs, most_at_once, failures, stop, worker }
         }
@@ -332,6 +340,31 @@ mod tests {
         let runs = bench.after(600).await;
         let longest = runs.windows(2).map(|pair| pair[1].1 - pair[0].1 - 1000).max();
         assert!(longest.is_some_and(|longest| longest <= TRANSIENT.as_millis()), "{runs:?}");
+    }
+
+    /// The danger: a webhook that is broken for days makes the agent ask, and log, every few seconds for each object.
+    #[test]
+    fn an_error_of_the_api_server_that_lasts_is_asked_for_less_and_less() {
+        let away = Cause::from(kube::Error::LinesCodecMaxLineLengthExceeded);
+        let (fenced, slow) = (FenceError::NotLeading, FenceError::TimedOut { limit: Duration::from_secs(2) });
+        let (short, longer, long) = (TRANSIENT, LASTING, Backoff::default().most);
+        for (cause, first, tenth, eleventh) in [
+            (away, short, short, short),
+            (Cause::Fenced(fenced), short, short, short),
+            (Cause::Fenced(slow), short, short, short),
+            (refused(409), short, short, short),
+            (refused(429), short, short, short),
+            (refused(503), short, short, short),
+            (refused(504), short, short, short),
+            (refused(500), short, short, longer),
+            (refused(502), short, short, short),
+            (refused(422), long, long, long),
+        ] {
+            let waits = [1, 10, 11].map(|failures| longest_wait(Some(&cause), failures, long));
+            assert_eq!(waits, [first, tenth, eleventh], "{cause:?}");
+        }
+        assert_eq!(longest_wait(None, 1, long), long);
+        assert_eq!(longest_wait(Some(&refused(503)), 1, Duration::from_secs(1)), Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]

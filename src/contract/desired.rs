@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BurstUid, ClusterUid};
+use super::BurstUid;
 
 /// The root MiniCluster, and which life of it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
@@ -16,20 +16,6 @@ pub struct RootIdentity {
     /// UID of the root MiniCluster.
     pub uid: String,
     /// UID of the root's Job: another Job is another instance, with boot files of its own.
-    pub incarnation: String,
-}
-
-/// Identity of a hosted burst. Another key under the same name is a replacement: drained, deleted, then made anew.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedKey {
-    /// UID of the root's cluster.
-    pub root_cluster: ClusterUid,
-    /// UID of the root MiniCluster.
-    pub mini_cluster: String,
-    /// UID of the Burst object.
-    pub burst: BurstUid,
-    /// UID of the root's Job.
     pub incarnation: String,
 }
 

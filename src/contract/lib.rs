@@ -21,7 +21,7 @@ pub mod word;
 
 pub use capacity::{Capacity, NamespaceRoom, PossibleCapacity};
 pub use credential::{Credential, CredentialRefusal, CredentialRequest, Leave};
-pub use desired::{DesiredBurst, HostedKey, LeadAddress, RootIdentity};
+pub use desired::{DesiredBurst, LeadAddress, RootIdentity};
 pub use dirty_set::DirtySet;
 pub use money::{Money, Price};
 pub use observed::{BurstPhase, ObservedBurst, PhaseTimes, RunReport, UseReport};

@@ -7,9 +7,10 @@ use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJob, JobReturn, JobSplit};
 use tributary_api::flux_setup::Overflow;
+use tributary_render::nodes::Gang;
 
 use super::job;
-use super::nodes::Gang;
+use super::nodes::gang_of;
 use super::requests::Requests;
 
 /// What a FluxJob takes once it starts.
@@ -59,7 +60,7 @@ impl Claims {
         }
         // How long it may take changes nothing of what it takes.
         let claim = job::mini_cluster(job, None).map(|made| {
-            let gang = Gang::of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
+            let gang = gang_of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
             Arc::new(Claim { room: Requests::of_mini_cluster(&made.spec), gang })
         });
         self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None, splits: None });

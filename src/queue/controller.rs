@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use kube::api::{Api, ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -115,7 +115,7 @@ impl Queueing {
         let (mini_clusters, hosted, bursts, cluster_peers) = watches;
         let Ports { nodes, peers, sender, guests } = ports;
         let everything = Selection::default();
-        let counts = Selection { fields: format!("metadata.name={}", flux_setup::NAME), ..Selection::default() };
+        let counts = Selection::named(flux_setup::NAME);
         let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &counts, SystemRng);
         let (classes, watch_classes) = caches::all::<PriorityClass, _>(clients.reader.clone(), &everything, SystemRng);
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
@@ -125,9 +125,8 @@ impl Queueing {
         fn namespace(object: &impl kube::Resource) -> Vec<String> {
             object.meta().namespace.clone().into_iter().collect()
         }
-        let (ruled, used) = (setups.clone(), jobs.clone());
+        let (ruled, used, named) = (setups.clone(), jobs.clone(), jobs.clone());
         let (ruled_too, overflowing, ordered) = (setups.clone(), setups.clone(), setups.clone());
-        let named = jobs.clone();
         let subscriptions = vec![
             // One that is left to another controller has its name all the same.
             mini_clusters
@@ -198,6 +197,7 @@ impl Queueing {
     pub fn begin(&self) {
         *self.began.lock() = self.clock.wall();
         *self.quota_waits.lock() = QuotaWaits::default();
+        self.claims.lock().clear();
         self.promises.clear();
         self.admission.begin();
         self.guests.begin();
@@ -261,15 +261,6 @@ impl Queueing {
         }
     }
 
-    /// Does `work` with what earlier rounds of a namespace worked out. There is one round of it at a time.
-    fn worked_out<T>(&self, namespace: &str, work: impl FnOnce(&mut Claims) -> T) -> T {
-        let all = || self.claims.lock();
-        let mut claims = all().remove(namespace).unwrap_or_default();
-        let result = work(&mut claims);
-        all().insert(namespace.to_owned(), claims);
-        result
-    }
-
     /// FluxJobs that cannot be read, whether they could be before or not.
     fn unreadable_jobs(&self) -> BTreeSet<ObjectKey> {
         self.jobs.unreadable().into_iter().map(|job| job.key).collect()
@@ -331,15 +322,15 @@ impl Queueing {
             Then::ReleaseBurst(uid) => self.release(&job, &uid).await?,
             Then::DeleteBurst(uid) => {
                 let key = ObjectKey { namespace: job.namespace(), name: names::sent_burst(&job.name_any()) };
-                sweep::delete::<Burst>(writer, &Doomed { key, uid }, PropagationPolicy::Background).await?;
+                sweep::delete::<Burst>(writer, &Doomed { key, uid }).await?;
             }
             Then::DeleteMiniCluster(uid) => {
                 let doomed = Doomed { key: ObjectKey::of(&*job), uid };
-                sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<MiniCluster>(writer, &doomed).await?;
             }
             Then::DeleteJob => {
                 if let Some(doomed) = Doomed::of(&*job) {
-                    sweep::delete::<FluxJob>(writer, &doomed, PropagationPolicy::Background).await?;
+                    sweep::delete::<FluxJob>(writer, &doomed).await?;
                 }
             }
         }
@@ -363,7 +354,7 @@ impl Queueing {
             Ok(Once::Created(_)) => Ok(None),
             Ok(Once::Exists) => {
                 // Ours, and the cache is behind; or another's, and the next round says so once the cache shows it.
-                if self.owner_of::<K>(made).await? != job.uid() {
+                if self.listed_owner::<K>(made.namespace(), &made.name_any()).await? != job.uid() {
                     let sentence = format!("{kind} {} exists and is another's", made.name_any());
                     self.events.publish(job, Notice::warning("Create", "NameTaken", sentence)).await;
                 }
@@ -417,10 +408,6 @@ impl Queueing {
             Missing::MiniCluster => self.listed_owner::<MiniCluster>(namespace, &name).await?,
         };
         Ok(owner.is_some_and(|owner| Some(owner) == job.uid()))
-    }
-
-    async fn owner_of<K: Made>(&self, object: &K) -> Result<Option<String>, RequestError> {
-        self.listed_owner::<K>(object.namespace(), &object.name_any()).await
     }
 
     /// UID of the controller of an object, as the API server has it; `None` as well if there is no such object. It is listed,
@@ -552,7 +539,10 @@ impl Controller for Queueing {
                 sender: &self.sender,
                 elsewhere: &elsewhere,
             };
-            let mut round = self.worked_out(namespace, |claims| round(&view, claims));
+            // There is one round of a namespace at a time.
+            let mut claims = self.claims.lock().remove(namespace).unwrap_or_default();
+            let mut round = round(&view, &mut claims);
+            keep(&mut self.claims.lock(), namespace, claims, &seen.jobs);
             self.promises.add(std::mem::take(&mut round.gangs), now);
             (round.standing.take(), round)
         })
@@ -594,7 +584,17 @@ impl Controller for Queueing {
     }
 }
 
+/// Keeps what was worked out of these FluxJobs. Most namespaces have none.
+fn keep(all: &mut BTreeMap<String, Claims>, namespace: &str, claims: Claims, jobs: &[Arc<FluxJob>]) {
+    if !jobs.is_empty() {
+        all.insert(namespace.to_owned(), claims);
+    }
+}
+
 /// Whether a namespace has a FluxSetup.
 fn is_ruled(setups: &Cache<FluxSetup>, namespace: &str) -> bool {
     setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)).is_some()
 }
+
+#[cfg(test)]
+mod tests;

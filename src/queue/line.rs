@@ -12,12 +12,13 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::reason;
 use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
 use tributary_cluster::caches::{controller_of, controller_uid};
+use tributary_render::nodes::Gang;
 
 use super::claims::Claim;
 use super::hosted_usage::{self, Reserved};
 use super::job::{self, Stage};
 use super::limits;
-use super::nodes::Gang;
+use super::nodes::gang_of;
 use super::overflow::{self, Start};
 use super::requests::Requests;
 use super::reservations::{self, Reservation};
@@ -77,12 +78,12 @@ pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup:
     // A whole instance of a peer that has ended takes nothing.
     for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
         let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
-        let gang = Gang::of(&hosted.namespace().unwrap_or_default(), &spec.slot, &hosted_usage::wanted(spec));
+        let gang = gang_of(&hosted.namespace().unwrap_or_default(), &spec.slot, &hosted_usage::wanted(spec));
         line.guest(&spec.peer, hosted_usage::room_of(spec), since, gang);
     }
     for (name, Reserved { peer, wanted, room }) in view.reserved {
         let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
-        line.guest(peer, *room, view.now, Gang::of(&namespace, name, wanted));
+        line.guest(peer, *room, view.now, gang_of(&namespace, name, wanted));
     }
     let admitted = |job: &FluxJob, uid: &str| {
         let granted = view.granted.get(uid).copied();
@@ -227,7 +228,7 @@ fn turn(name: &str) -> String {
 }
 
 fn gang(of: &MiniCluster) -> Gang {
-    Gang::of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
+    gang_of(&of.namespace().unwrap_or_default(), &of.name_any(), &of.spec)
 }
 
 /// It has a Job, or had one and is between two; one that is refused has none, and remembers the last incarnation only. What is

@@ -5,32 +5,16 @@ use std::sync::Arc;
 
 use tributary_api::minicluster::MiniClusterSpec;
 use tributary_api::node_group::NodeGroup;
+use tributary_render::nodes::Gang;
 
-use super::requests::{PodRequests, Requests};
+use super::requests::Requests;
 
-/// Brokers that run or are about to: the nodes keep room for those whose pods are not bound yet.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gang {
-    /// Namespace of their MiniCluster.
-    pub namespace: String,
-    /// Its name, and its Job's.
-    pub name: String,
-    /// How many.
-    pub brokers: u32,
-    /// What each takes.
-    pub each: Requests,
-    /// What the pod of their services takes, if there is one.
-    pub services: Option<PodRequests>,
-}
-
-impl Gang {
-    /// The brokers of a MiniCluster.
-    pub(crate) fn of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Self {
-        let all = Requests::requested(spec);
-        let brokers = u32::try_from(all.brokers).unwrap_or(0);
-        let services = (!spec.services.is_empty()).then_some(all.once);
-        Self { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each: all.of_more(1), services }
-    }
+/// The brokers of a MiniCluster.
+pub(crate) fn gang_of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Gang {
+    let all = Requests::requested(spec);
+    let brokers = u32::try_from(all.brokers).unwrap_or(0);
+    let services = (!spec.services.is_empty()).then_some(all.once);
+    Gang { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each: all.broker(), services }
 }
 
 /// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.

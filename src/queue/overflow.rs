@@ -21,6 +21,7 @@ use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec, Pha
 use tributary_api::selector::{PeerPreference, PeerSelector};
 use tributary_api::{labels, names};
 use tributary_contract::RejectionReason;
+use tributary_render::nodes::Amounts;
 
 use super::job;
 use super::requests::Requests;
@@ -34,7 +35,7 @@ pub struct Part {
     /// How many.
     pub brokers: u32,
     /// What each takes.
-    pub each: Requests,
+    pub each: Amounts,
     /// Peers that come into question, best first.
     pub peers: Vec<String>,
     /// By labels of the ClusterPeers; counts if none is named.
@@ -52,7 +53,7 @@ impl Part {
     pub(super) fn is_no_less_than(&self, other: &Self) -> bool {
         let Self { namespace, brokers, each, peers, selector, prefer, whole, evictions } = other;
         self.brokers >= *brokers
-            && self.each.holds(each)
+            && self.each.holds(*each) > 0
             && self.whole == *whole
             && self.namespace == *namespace
             && self.peers == *peers
@@ -179,7 +180,7 @@ fn says(job: &FluxJob, path: &[&str]) -> bool {
 }
 
 /// The part of `brokers` of a FluxJob, each of which takes `each`.
-pub(crate) fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Requests) -> Part {
+pub(crate) fn part(overflow: &Overflow, namespace: &str, brokers: u32, each: Amounts) -> Part {
     Part {
         namespace: namespace.to_owned(),
         brokers,
@@ -388,7 +389,7 @@ mod tests {
                 serde_json::from_value(json!({"policy": "Split", "peers": peers, "prefer": prefer,
                     "selector": {"matchLabels": {"site": "a"}}}))
                 .unwrap();
-            let part = part(&overflow, "hpc", 3, Requests::default());
+            let part = part(&overflow, "hpc", 3, Amounts::default());
             let made =
                 apply(&job(json!({})), &split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
             let cluster = &made.spec.flux.bursting.clusters[0];

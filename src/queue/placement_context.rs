@@ -7,12 +7,13 @@ use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::{CheckNodes, FluxSetupSpec, Overflow, OverflowPolicy};
+use tributary_render::nodes::Gang;
 
 use super::claims::Claims;
 use super::evictions;
 use super::job::{self, Stage};
 use super::line::Wanted;
-use super::nodes::Gang;
+use super::nodes::gang_of;
 use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
@@ -224,7 +225,7 @@ pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overfl
             Stage::LinesUp(Ok(claim)) => claim.gang.each,
             Stage::Sent(burst, Some(claim)) if burst.is_none_or(is_new) => claim.gang.each,
             Stage::Follows(found, _) if found.status.as_ref().is_none_or(|status| status.bursts.is_empty()) => {
-                Gang::of(&namespace, &found.name_any(), &found.spec).each
+                gang_of(&namespace, &found.name_any(), &found.spec).each
             }
             _ => return None,
         };

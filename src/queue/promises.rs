@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tributary_clock::Mono;
-
-use super::nodes::Gang;
+use tributary_render::nodes::Gang;
 
 /// How long nodes are kept for brokers that were let in. By then there are pods, which speak for themselves, or something keeps
 /// them from being made.
@@ -45,12 +44,13 @@ mod tests {
     use tributary_api::minicluster::MiniClusterSpec;
 
     use super::*;
+    use crate::nodes::gang_of;
 
     /// The danger: brokers whose pods are never made keep the nodes from everybody else.
     #[test]
     fn a_promise_is_for_others_and_ends() {
         let at = |seconds| Mono::from_start(Duration::from_secs(seconds));
-        let gang = |namespace: &str| Gang::of(namespace, "lake", &MiniClusterSpec::default());
+        let gang = |namespace: &str| gang_of(namespace, "lake", &MiniClusterSpec::default());
         let promises = Promises::default();
         promises.add(vec![gang("a")], at(0));
         promises.add(vec![gang("b")], at(10));

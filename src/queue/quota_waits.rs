@@ -5,9 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tributary_clock::Mono;
+use tributary_clock::{Backoff, Mono};
 use tributary_cluster::ObjectKey;
-use tributary_cluster::schedule::Backoff;
 
 /// The last tries, by FluxJob.
 #[derive(Debug, Default)]

@@ -5,6 +5,7 @@ use std::ops::{AddAssign, SubAssign};
 use tributary_api::flux_setup::{PodUsage, Quota, Usage};
 use tributary_api::minicluster::{Amount, Container, MiniClusterSpec, ResourceRequirements};
 use tributary_contract::NamespaceRoom;
+use tributary_render::nodes::Amounts;
 use tributary_render::quantity::milli;
 use tributary_render::rank_map;
 
@@ -24,18 +25,7 @@ pub struct Requests {
     /// GPUs.
     pub gpus: i64,
     /// What of a MiniCluster's cores, memory and GPUs is there once, however many brokers there are.
-    pub once: PodRequests,
-}
-
-/// What one pod takes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct PodRequests {
-    /// Thousandths of a core.
-    pub milli_cores: i64,
-    /// Bytes.
-    pub memory: i64,
-    /// GPUs.
-    pub gpus: i64,
+    pub once: Amounts,
 }
 
 /// What a broker counts with if its containers request no cores.
@@ -55,7 +45,7 @@ impl Requests {
         milli_cores: UNLIMITED,
         memory: UNLIMITED,
         gpus: UNLIMITED,
-        once: PodRequests { milli_cores: 0, memory: 0, gpus: 0 },
+        once: Amounts { milli_cores: 0, memory: 0, gpus: 0 },
     };
 
     /// What the quota at `path` has.
@@ -104,11 +94,11 @@ impl Requests {
         let brokers = i64::from(spec.size().max(0));
         Self {
             mini_clusters: 1,
-            ..Self::of_pods(PodRequests::of_broker(spec, least, gpus), brokers, PodRequests::of(&spec.services, gpus))
+            ..Self::of_pods(of_broker(spec, least, gpus), brokers, of_containers(&spec.services, gpus))
         }
     }
 
-    fn of_pods(each: PodRequests, brokers: i64, once: PodRequests) -> Self {
+    fn of_pods(each: Amounts, brokers: i64, once: Amounts) -> Self {
         let sum = |each: i64, once: i64| each.saturating_mul(brokers).saturating_add(once).min(LARGEST);
         Self {
             mini_clusters: 0,
@@ -121,9 +111,9 @@ impl Requests {
     }
 
     /// What one of its brokers takes.
-    pub(crate) fn broker(&self) -> PodRequests {
+    pub(crate) fn broker(&self) -> Amounts {
         let share = |all: i64, once: i64| (all - once) / self.brokers.max(1);
-        PodRequests {
+        Amounts {
             milli_cores: share(self.milli_cores, self.once.milli_cores),
             memory: share(self.memory, self.once.memory),
             gpus: share(self.gpus, self.once.gpus),
@@ -137,7 +127,7 @@ impl Requests {
 
     /// What so many brokers take that come to those it has.
     pub(crate) fn of_more(&self, brokers: i64) -> Self {
-        Self::of_pods(self.broker(), brokers, PodRequests::default())
+        Self::of_pods(self.broker(), brokers, Amounts::default())
     }
 
     /// How many brokers of `whole`, which has several, there is room for.
@@ -221,9 +211,9 @@ impl Requests {
         let amount = |text: &str, unit: i128| i64::try_from(milli(text)? / unit).ok();
         let (milli_cores, memory) = (amount(&told.cpu, 1)?, amount(&told.memory, 1000)?);
         let once = match &told.services {
-            None => PodRequests::default(),
+            None => Amounts::default(),
             Some(pod) => {
-                PodRequests { milli_cores: amount(&pod.cpu, 1)?, memory: amount(&pod.memory, 1000)?, gpus: pod.gpus }
+                Amounts { milli_cores: amount(&pod.cpu, 1)?, memory: amount(&pod.memory, 1000)?, gpus: pod.gpus }
             }
         };
         let counts = [told.mini_clusters, told.brokers].iter().all(|count| (0..=UNLIMITED).contains(count));
@@ -247,14 +237,14 @@ impl Requests {
             bytes if bytes % (1 << 20) == 0 => format!("{}Mi", bytes >> 20),
             bytes => bytes.to_string(),
         };
-        let pod = |pod: PodRequests| PodUsage { cpu: cpu(pod.milli_cores), memory: memory(pod.memory), gpus: pod.gpus };
+        let pod = |pod: Amounts| PodUsage { cpu: cpu(pod.milli_cores), memory: memory(pod.memory), gpus: pod.gpus };
         Usage {
             mini_clusters: self.mini_clusters,
             brokers: self.brokers,
             cpu: cpu(self.milli_cores),
             memory: memory(self.memory),
             gpus: self.gpus,
-            services: (self.once != PodRequests::default()).then(|| pod(self.once)),
+            services: (self.once != Amounts::default()).then(|| pod(self.once)),
         }
     }
 }
@@ -262,40 +252,38 @@ impl Requests {
 /// How GPUs of a container are counted.
 type Gpus<'a> = dyn Fn(&ResourceRequirements) -> i64 + 'a;
 
-impl PodRequests {
-    /// That of one of a MiniCluster's brokers; `least` thousandths of a core, if its containers request none. Kubernetes sets
-    /// aside what they request together, or what the container before them does that brings Flux (or only its
-    /// configuration), if that is more.
-    ///
-    /// Source: <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
-    fn of_broker(spec: &MiniClusterSpec, least: i64, gpus: &Gpus<'_>) -> Self {
-        let (together, first) = (Self::of(&spec.containers, gpus), &spec.flux.container.resources);
-        // The cores that Flux gives away are taken, though the pod may request less.
-        let declared = spec.containers.iter().filter_map(|one| one.cores);
-        let declared = declared.map(|cores| i64::from(cores) * 1000).fold(0, i64::saturating_add);
-        let cores = match together.milli_cores.max(declared) {
-            none if none <= 0 => least,
-            some => some,
-        };
-        let beyond =
-            |resource: &str, unit: i128| spec.pod.resources.get(resource).map_or(0, |amount| in_units(amount, unit));
-        let sum = |pod: i64, beyond: i64| pod.saturating_add(beyond).min(UNLIMITED);
-        Self {
-            milli_cores: sum(cores.max(amount(first, "cpu", 1)), beyond("cpu", 1)),
-            memory: sum(together.memory.max(amount(first, "memory", 1000)), beyond("memory", 1000)),
-            gpus: together.gpus.max(gpus(first)).min(UNLIMITED),
-        }
+/// What one of a MiniCluster's brokers takes; `least` thousandths of a core, if its containers request none. Kubernetes sets
+/// aside what they request together, or what the container before them does that brings Flux (or only its
+/// configuration), if that is more.
+///
+/// Source: <https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers>
+fn of_broker(spec: &MiniClusterSpec, least: i64, gpus: &Gpus<'_>) -> Amounts {
+    let (together, first) = (of_containers(&spec.containers, gpus), &spec.flux.container.resources);
+    // The cores that Flux gives away are taken, though the pod may request less.
+    let declared = spec.containers.iter().filter_map(|one| one.cores);
+    let declared = declared.map(|cores| i64::from(cores) * 1000).fold(0, i64::saturating_add);
+    let cores = match together.milli_cores.max(declared) {
+        none if none <= 0 => least,
+        some => some,
+    };
+    let beyond =
+        |resource: &str, unit: i128| spec.pod.resources.get(resource).map_or(0, |amount| in_units(amount, unit));
+    let sum = |pod: i64, beyond: i64| pod.saturating_add(beyond).min(UNLIMITED);
+    Amounts {
+        milli_cores: sum(cores.max(amount(first, "cpu", 1)), beyond("cpu", 1)),
+        memory: sum(together.memory.max(amount(first, "memory", 1000)), beyond("memory", 1000)),
+        gpus: together.gpus.max(gpus(first)).min(UNLIMITED),
     }
+}
 
-    /// That of one with these containers.
-    fn of(containers: &[Container], gpus: &Gpus<'_>) -> Self {
-        let sum =
-            |of: &Gpus<'_>| containers.iter().map(|one| of(&one.resources)).fold(0, i64::saturating_add).min(UNLIMITED);
-        Self {
-            milli_cores: sum(&|resources| amount(resources, "cpu", 1)),
-            memory: sum(&|resources| amount(resources, "memory", 1000)),
-            gpus: sum(gpus),
-        }
+/// What a pod of these containers takes.
+fn of_containers(containers: &[Container], gpus: &Gpus<'_>) -> Amounts {
+    let sum =
+        |of: &Gpus<'_>| containers.iter().map(|one| of(&one.resources)).fold(0, i64::saturating_add).min(UNLIMITED);
+    Amounts {
+        milli_cores: sum(&|resources| amount(resources, "cpu", 1)),
+        memory: sum(&|resources| amount(resources, "memory", 1000)),
+        gpus: sum(gpus),
     }
 }
 
@@ -388,7 +376,7 @@ mod tests {
             {"name": "db", "cores": 9, "resources": {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"amd.com/gpu": 1}}},
             {"name": "cache", "resources": {"limits": {"cpu": 1}}},
         ]);
-        let once = PodRequests { milli_cores: 1500, memory: 2 << 30, gpus: 1 };
+        let once = Amounts { milli_cores: 1500, memory: 2 << 30, gpus: 1 };
         let of = |size: i32| Requests::of_mini_cluster(&spec(size, services.clone()));
         let four = Requests { mini_clusters: 1, brokers: 4, milli_cores: 9500, memory: 6 << 30, gpus: 1, once };
         assert_eq!((of(4), Requests::requested(&spec(4, services.clone()))), (four, four));
@@ -401,7 +389,7 @@ mod tests {
             [4, 3, 0, 0]
         );
         let idle = Requests::of_mini_cluster(&spec(4, json!([{"name": "db"}])));
-        assert_eq!((idle.milli_cores, idle.once), (8000, PodRequests::default()), "Flux gives nothing of it away");
+        assert_eq!((idle.milli_cores, idle.once), (8000, Amounts::default()), "Flux gives nothing of it away");
     }
 
     #[test]
@@ -416,7 +404,7 @@ mod tests {
         let first = json!({"requests": {"cpu": 8, "memory": "512Mi"}, "limits": {"nvidia.com/gpu": 4}});
         assert_eq!(
             broker(plain.clone(), first.clone(), json!({})),
-            PodRequests { milli_cores: 8000, memory: 1 << 30, gpus: 4 }
+            Amounts { milli_cores: 8000, memory: 1 << 30, gpus: 4 }
         );
         assert_eq!(broker(plain.clone(), json!({"limits": {"cpu": 1}}), json!({})).milli_cores, 3000);
         assert_eq!(broker(json!([{"cores": 9}]), first, json!({})).milli_cores, 9000);
@@ -427,7 +415,7 @@ mod tests {
         );
         // A runtime class costs something besides (Kubernetes' overhead).
         let pod = json!({"resources": {"cpu": "250m", "memory": "128Mi"}});
-        assert_eq!(broker(plain, json!({}), pod), PodRequests { milli_cores: 3250, memory: 1152 << 20, gpus: 0 });
+        assert_eq!(broker(plain, json!({}), pod), Amounts { milli_cores: 3250, memory: 1152 << 20, gpus: 0 });
     }
 
     #[test]

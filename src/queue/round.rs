@@ -18,12 +18,13 @@ use tributary_api::names;
 use tributary_api::peer::ClusterPeer;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
+use tributary_render::nodes::Gang;
 
 use super::claims::Claims;
 use super::hosted_usage::{Grants, Reserved, Standing};
 use super::job::{self, JobStep, Stage, Terms, Then, Word};
 use super::line::{Line, Wanted, classify};
-use super::nodes::{Gang, Nodes};
+use super::nodes::Nodes;
 use super::overflow::{Peers, Sender, Start};
 use super::placement_context::{PlacementContext, on_their_way};
 use super::priorities::Priorities;

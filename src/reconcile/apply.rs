@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{ListParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tributary_api::labels;
@@ -107,15 +107,16 @@ impl Writes {
         let ends = self.ends(known, rendered);
         let services = self.services(known, rendered, Upkeep::All);
         let volumes = self.make_volumes(known, rendered);
-        let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes) =
-            futures::try_join!(secret, restful, config_map, ends, services, volumes)?;
+        // Last: its boot files are packed while the requests of the others are on their way.
+        let job = async { Ok(rendered.frozen_job()) };
+        let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes, mut job) =
+            futures::try_join!(secret, restful, config_map, ends, services, volumes, job)?;
         if secret_goes || restful_goes || config_map_goes {
             return Ok((Creation::Exists, taken));
         }
         if let Some(object) = volume_that_goes {
             return Ok((Creation::Goes(object), taken));
         }
-        let mut job = rendered.frozen_job();
         job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let annotations = job.annotations_mut();
         annotations.insert(labels::CREDENTIAL_DIGEST.to_owned(), certificate.digest().to_string());
@@ -180,7 +181,7 @@ impl Writes {
     pub(crate) async fn delete_job(&self, known: &Known) -> Result<(), Error> {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         let doomed = Doomed { key: ObjectKey::of(&*known.mini_cluster), uid };
-        sweep::delete::<Job>(&self.clients.writer, &doomed, PropagationPolicy::Foreground).await?;
+        sweep::delete_foreground::<Job>(&self.clients.writer, &doomed).await?;
         Ok(())
     }
 
@@ -210,7 +211,7 @@ impl Writes {
     /// Deletes the MiniCluster itself, if it is still the same object.
     pub(crate) async fn clean_up(&self, mini_cluster: &MiniCluster) -> Result<(), Error> {
         let Some(doomed) = Doomed::of(mini_cluster) else { return Ok(()) };
-        sweep::delete::<MiniCluster>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+        sweep::delete::<MiniCluster>(&self.clients.writer, &doomed).await?;
         Ok(())
     }
 

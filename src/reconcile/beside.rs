@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt;
-use kube::api::PropagationPolicy;
 use tributary_api::labels::{self, kubernetes, role};
 use tributary_cluster::apply::Applied;
 use tributary_cluster::drift::digest;
@@ -63,7 +62,7 @@ impl Writes {
         if let Some(live) = live.filter(|live| is_headless(live) != is_headless(&service))
             && let Some(doomed) = Doomed::of(live)
         {
-            sweep::delete::<Service>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
             return self.applier.own(&service, None).await.map(drop);
         }
         if clear_node_ports(&mut service) {
@@ -98,8 +97,7 @@ impl Writes {
                         if let Some(next) = wanted {
                             self.applier.try_replacement(next).await?;
                         }
-                        let policy = PropagationPolicy::Background;
-                        sweep::delete::<Pod>(&self.clients.writer, &doomed, policy).await.map(drop)
+                        sweep::delete::<Pod>(&self.clients.writer, &doomed).await.map(drop)
                     }
                     _ => Ok(()),
                 }
@@ -110,7 +108,7 @@ impl Writes {
     async fn sweep(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {
         for doomed in swept(known, rendered) {
             tracing::info!(service = %doomed.key, "nothing asks for this Service any more; it is deleted");
-            sweep::delete::<Service>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
         }
         Ok(())
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use futures::future::BoxFuture;
 use futures::{FutureExt, future};
 use k8s_openapi::api::batch::v1::Job;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
+use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::peer::ClusterPeer;
@@ -286,8 +287,21 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
                 }
             }
         }),
-        // The hosted MiniCluster bears the slot's name.
-        hosted.feed(queue, |hosted| vec![ObjectKey { namespace: hosted.namespace(), name: hosted.spec.slot.clone() }]),
+        // The hosted MiniCluster bears the slot's name. What its burst comes to, it hears from nobody.
+        hosted.subscribe({
+            let queue = queue.clone();
+            move |change| {
+                let asked = |hosted: &Option<Arc<HostedBurst>>| {
+                    let meta = hosted.as_ref().map(|hosted| hosted.meta());
+                    meta.map(|meta| (meta.uid.clone(), meta.generation, meta.deletion_timestamp.clone()))
+                };
+                if let Some(hosted) = change.new.as_ref().or(change.old.as_ref())
+                    && asked(&change.old) != asked(&change.new)
+                {
+                    queue.mark(ObjectKey { namespace: hosted.namespace(), name: hosted.spec.slot.clone() });
+                }
+            }
+        }),
     ]
 }
 

@@ -33,7 +33,7 @@ pub(crate) const OUTDATED: &str = "CRDOutdated";
 impl DefinitionView {
     /// The definition of MiniClusters alone.
     pub(crate) fn selection() -> Selection {
-        Selection { fields: format!("metadata.name={}", MiniCluster::crd_name()), ..Selection::default() }
+        Selection::named(MiniCluster::crd_name())
     }
 
     /// What to tell, if it lacks something.

@@ -103,7 +103,9 @@ impl JobChange {
     /// The same of its labels.
     pub(crate) fn labels_patch(&self, uid: &str) -> Option<Value> {
         let Self { labels, label_keys, .. } = self;
-        let annotations = json!({labels::APPLIED_JOB_LABELS: keys_text(label_keys)});
+        // With the last of them, its annotation goes.
+        let keys = (!label_keys.is_empty()).then(|| keys_text(label_keys));
+        let annotations = json!({labels::APPLIED_JOB_LABELS: keys});
         let metadata = json!({"uid": uid, "labels": labels, "annotations": annotations});
         (!labels.is_empty()).then(|| json!({"metadata": metadata}))
     }
@@ -161,6 +163,9 @@ mod tests {
             ..job
         };
         assert_eq!(JobChange::settings(&spec, &rendered, &settled), JobChange::default());
+        let none =
+            JobChange::settings(&MiniClusterSpec::default(), &JobSpec::default(), &settled).labels_patch("u").unwrap();
+        assert_eq!(none["metadata"]["annotations"], json!({labels::APPLIED_JOB_LABELS: null}));
         assert_eq!((JobChange::default().patch("u"), JobChange::default().labels_patch("u")), (None, None));
     }
 

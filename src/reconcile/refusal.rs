@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use tributary_clock::Mono;
+use tributary_clock::{Backoff, Mono};
 use tributary_cluster::error::{Cause, chain};
-use tributary_cluster::schedule::Backoff;
 
 use super::controller::Error;
 use super::dereference::Known;
@@ -14,9 +13,6 @@ pub(crate) const CANNOT_CREATE: &str = "CannotCreate";
 
 /// Why a running instance does not follow its spec, or what was taken from it is not restored.
 pub(crate) const CANNOT_MAINTAIN: &str = "CannotMaintain";
-
-/// Why a running instance is not started anew, though that is asked for: the next one could not be made.
-pub(crate) const CANNOT_RESTART: &str = "CannotRestart";
 
 /// How long the words of one refusal stay: servers write times and numbers into theirs, and each status is a request.
 const SAME_WORDS: Duration = Duration::from_secs(10);

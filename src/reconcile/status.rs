@@ -22,7 +22,7 @@ use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
 use super::quota_gate::Reservation;
-use super::refusal::{CANNOT_MAINTAIN, CANNOT_RESTART};
+use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
 /// Whether the two differ only in the phases of bursts that are on their way, and in the sentences of these.
@@ -368,7 +368,7 @@ fn statements(
 
 fn restart_required(facts: &Facts<'_>) -> Statement {
     if let Some(held) = &facts.held {
-        return Statement::holds(condition::RESTART_REQUIRED, CANNOT_RESTART, held.clone());
+        return Statement::holds(condition::RESTART_REQUIRED, reason::CANNOT_RESTART, held.clone());
     }
     if facts.job.as_ref().is_some_and(|job| job.adopted && job.outcome.is_none()) {
         let message = "the Flux Operator has made the Job, which runs on as it is: it follows size (up to the ranks that it \

@@ -12,7 +12,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PropagationPolicy;
 use kube::{Api, Resource, ResourceExt};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -145,7 +144,7 @@ impl Writes {
     }
 
     async fn delete<K: Resource<DynamicType = ()>>(&self, doomed: &Doomed) -> Result<Deleted, RequestError> {
-        sweep::delete::<K>(&self.clients.writer, doomed, PropagationPolicy::Background).await
+        sweep::delete::<K>(&self.clients.writer, doomed).await
     }
 
     async fn claim(&self, claim: &PersistentVolumeClaim) -> Result<Option<PersistentVolumeClaim>, RequestError> {
@@ -346,7 +345,7 @@ impl Controller for LeftVolumes {
     async fn apply(&self, key: &ObjectKey, view: Left, doomed: Option<Doomed>) -> Result<Outcome, RequestError> {
         if let Some(doomed) = doomed {
             tracing::info!(volume = %key, mini_cluster = %view.owner.key, "its MiniCluster is gone; it is deleted");
-            sweep::delete::<PersistentVolume>(&self.clients.writer, &doomed, PropagationPolicy::Background).await?;
+            sweep::delete::<PersistentVolume>(&self.clients.writer, &doomed).await?;
         }
         Ok(Outcome::Done)
     }

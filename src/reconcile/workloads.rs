@@ -20,7 +20,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, Resource, ResourceExt};
@@ -298,7 +298,7 @@ impl Controller for Workloads {
             (Decision::Make, Ok(Some(wanted)), _) => self.make(key, &object, wanted).await,
             (Decision::Delete(doomed), ..) => {
                 let writer = &self.clients.writer;
-                sweep::delete::<Workload>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<Workload>(writer, &doomed).await?;
                 // Another one is made once it is gone.
                 return Ok(Outcome::After(GONE_SOON));
             }
@@ -316,7 +316,7 @@ impl Controller for Workloads {
             (Decision::CleanUp, ..) => match Doomed::of(&*object) {
                 Some(doomed) => {
                     let writer = &self.clients.writer;
-                    sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await.map(drop)
+                    sweep::delete::<MiniCluster>(writer, &doomed).await.map(drop)
                 }
                 None => Ok(()),
             },

@@ -15,6 +15,7 @@ pub mod gpus;
 mod job;
 mod metadata;
 mod model;
+pub mod nodes;
 mod persistent_volumes;
 mod pod;
 pub mod problem;

@@ -74,7 +74,7 @@ const OWN_REQUESTS: [(&str, &str); 8] = [
         "agent/daemon/src/enrolment/mod.rs",
         "join tokens that have ended, found by their label in the agent's own namespace",
     ),
-    ("agent/daemon/src/identity/secret.rs", "the identity: created, or replaced as it was read if it is ours"),
+    ("agent/daemon/src/identity/shape.rs", "the identity: created, or replaced as it was read if it is ours"),
     ("agent/daemon/src/webhook/crd_sync.rs", "its Secret likewise; one field of the definition of MiniClusters"),
     ("src/bursting/provider/create.rs", "a dry run"),
     ("src/bursting/provider/provision.rs", "a dry run"),

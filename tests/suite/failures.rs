@@ -14,13 +14,11 @@ use crate::generated::repository;
 
 /// Failures of this program itself, or of the machine, about which its user can do nothing that a line could say. Whatever
 /// else fails has a hint.
-const WITHOUT_HINT: [&str; 7] = [
-    "commands/crds.rs add",
+const WITHOUT_HINT: [&str; 5] = [
     "commands/demo/mod.rs perform",
     "commands/demo/mod.rs status",
-    "commands/peer.rs run_add",
-    "commands/support_bundle/mod.rs pretty",
-    "document.rs text",
+    "document.rs json",
+    "document.rs yaml",
     "lib.rs run",
 ];
 

@@ -260,12 +260,12 @@ pub(crate) struct FederationIssue {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Migrate {
     /// Say what the move would change, without changing anything: exit code 1 if it would break something
-    Check(MigrateCheck),
+    Check(Output),
 }
 
-/// `agentctl migrate check`.
+/// A command with no other option.
 #[derive(Debug, Args)]
-pub(crate) struct MigrateCheck {
+pub(crate) struct Output {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,

@@ -199,22 +199,14 @@ where
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::endpoint::tests::server;
 
     /// An agent that gives one answer; returns how it is reached.
-    async fn agent(answer: &'static str) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 1024];
-            let _ = stream.read(&mut request).await.unwrap();
-            stream.write_all(answer.as_bytes()).await.unwrap();
-        });
-        address
+    async fn agent(status: &'static str, body: &str) -> String {
+        server([("", status, body.to_owned())]).await
     }
 
     async fn read(address: &str) -> Result<Value> {
@@ -239,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_is_read() {
-        let address = agent("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"cluster\":1}").await;
+        let address = agent("200 OK", r#"{"cluster":1}"#).await;
         assert_eq!(read(&address).await.unwrap()["cluster"], 1);
     }
 
@@ -255,12 +247,8 @@ mod tests {
         let nobody = listener.local_addr().unwrap().to_string();
         drop(listener);
         keep(read(&nobody).await.unwrap_err(), &nobody);
-        let answers = [
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 23\r\n\r\nthis agent is stopping\n",
-            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
-        ];
-        for answer in answers {
-            let address = agent(answer).await;
+        for (status, body) in [("503 Service Unavailable", "this agent is stopping\n"), ("200 OK", "hello")] {
+            let address = agent(status, body).await;
             keep(read(&address).await.unwrap_err(), &address);
         }
         let directory = tempfile::tempdir().unwrap();

@@ -43,13 +43,20 @@ pub(crate) fn text<T: Document>(format: Format, value: &T, table: impl FnOnce(&T
     match format {
         Format::Table => Ok(table(value, false)),
         Format::Wide => Ok(table(value, true)),
-        Format::Json => serde_json::to_string_pretty(&document)
-            .map(|text| text + "\n")
-            .map_err(|error| Failure::new("failed to write JSON").because(error)),
-        Format::Yaml => {
-            serde_saphyr::to_string(&document).map_err(|error| Failure::new("failed to write YAML").because(error))
-        }
+        Format::Json => json(&document),
+        Format::Yaml => yaml(&document),
     }
+}
+
+/// As JSON for people.
+pub(crate) fn json(value: &impl Serialize) -> Result<String> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|error| Failure::new("failed to write JSON").because(error))
+}
+
+/// As YAML.
+pub(crate) fn yaml(value: &impl Serialize) -> Result<String> {
+    serde_saphyr::to_string(value).map_err(|error| Failure::new("failed to write YAML").because(error))
 }
 
 /// A list in the asked form. Its table is cut to the terminal, unless a wide one is asked for; that there is nothing is no data,

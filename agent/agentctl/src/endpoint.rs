@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use figment::Figment;
 use figment::providers::{Format, Toml};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::config::Kubeconfig;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use serde::Deserialize;
 use tributary::admin::{self, ClusterStatus};
 use tributary::api::cluster_card::{self, ClusterCard};
+use tributary::cluster::discovery::cluster_uid;
 
 use crate::cli::Target;
 use crate::connect::Agent;
@@ -121,12 +122,10 @@ pub(crate) async fn of_this_cluster(target: &Target, agent: &Agent) -> Result<()
 
 /// What the API server of a context says, as far as its user may look.
 async fn cluster(client: &Client, agents: &str) -> Identity {
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let system = namespaces.get_metadata_opt("kube-system").await.ok().flatten();
+    let uid = cluster_uid(client).await.ok();
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), agents);
     let card = maps.get_opt(cluster_card::NAME).await.ok().flatten();
     let card = card.and_then(|card| ClusterCard::read(&card).ok());
-    let uid = system.and_then(|system| system.uid());
     Identity {
         uid: uid.or_else(|| card.as_ref().map(|card| card.cluster_uid.clone())),
         name: card.map(|card| card.cluster),
@@ -150,7 +149,7 @@ fn differ(asked: &Identity, answers: &Identity) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -193,8 +192,10 @@ mod tests {
         }
     }
 
-    /// Answers every request for a path that ends like one of these.
-    async fn server(answers: &'static [(&'static str, &'static str)]) -> String {
+    /// Answers every request for a path that ends like one of these: status line and body. Returns where.
+    pub(crate) async fn server<const N: usize>(answers: [(&'static str, &'static str, String); N]) -> String {
+        const NOT_FOUND: &str =
+            r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":""}"#;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
@@ -203,16 +204,9 @@ mod tests {
                 let mut request = [0; 4096];
                 let read = stream.read(&mut request).await.unwrap();
                 let line = String::from_utf8_lossy(&request[..read]).lines().next().unwrap_or_default().to_owned();
-                let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
-                let found = answers.iter().find(|(end, _)| path.ends_with(end));
-                let (status, body) = match found {
-                    Some((_, body)) => ("200 OK", (*body).to_owned()),
-                    None => (
-                        "404 Not Found",
-                        r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"message":""}"#
-                            .to_owned(),
-                    ),
-                };
+                let path = line.split(' ').nth(1).unwrap_or_default();
+                let found = answers.iter().find(|(end, ..)| path.ends_with(end));
+                let (status, body) = found.map_or(("404 Not Found", NOT_FOUND), |(_, status, body)| (*status, body));
                 let head = format!(
                     "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
                     body.len()
@@ -226,17 +220,14 @@ mod tests {
     /// Otherwise one cluster's peers are shown as those of the other one.
     #[tokio::test]
     async fn an_agent_of_another_cluster_is_not_believed() {
-        let cluster = server(&[(
+        let cluster = server([(
             "/kube-system",
-            r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"name":"kube-system","uid":"uid-of-west"}}"#,
+            "200 OK",
+            r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-of-west"}}"#.into(),
         )])
         .await;
         let local = r#"{"apiVersion":"a","cluster":"CLUSTER","clusterUID":"uid-of-CLUSTER","version":"1","leader":true,
             "miniClusters":[],"bursts":[],"hosted":[],"peers":[]}"#;
-        let agent = |name: &str| -> &'static [(&'static str, &'static str)] {
-            let body: &'static str = Box::leak(local.replace("CLUSTER", name).into_boxed_str());
-            Box::leak(Box::new([("/v1/local", body)]))
-        };
         let directory = tempfile::tempdir().unwrap();
         let kubeconfig = directory.path().join("kubeconfig");
         let text = format!(
@@ -245,7 +236,7 @@ mod tests {
         );
         std::fs::write(&kubeconfig, text).unwrap();
         let find = async |of: &str| {
-            let endpoint = server(agent(of)).await;
+            let endpoint = server([("/v1/local", "200 OK", local.replace("CLUSTER", of))]).await;
             let target = Target {
                 kubeconfig: Some(kubeconfig.clone()),
                 context: Some("west".into()),

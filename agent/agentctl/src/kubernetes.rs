@@ -3,16 +3,23 @@
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::PatchParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tributary::api::labels::manager;
 use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::client::heed_no_proxy;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
+
+/// Where kubectl keeps what it has applied: an annotation.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Name of the definition of MiniClusters.
+pub(crate) const DEFINITION: &str = "miniclusters.flux-framework.org";
 
 /// The client configuration a user means.
 pub(crate) async fn config(target: &Target) -> Result<Config> {
@@ -64,6 +71,28 @@ where
     })
 }
 
+/// Objects of a namespace; `None`: of all.
+pub(crate) fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
+}
+
+/// These objects of a namespace; `None`: of all.
+pub(crate) async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams) -> Result<Vec<K>>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    scoped(client, namespace).list(which).await.map(|list| list.items).map_err(|error| {
+        let kind = K::kind(&());
+        let place = namespace.map_or_else(|| "all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
+        Failure::new(format!("failed to list {kind}s of {place}"))
+            .because(error)
+            .hint(format!("are the CRDs installed (`agentctl check`), and may you list {kind}s there?"))
+    })
+}
+
 /// The MiniCluster that a user names.
 pub(crate) async fn mini_cluster(client: &Client, namespace: &str, name: &str) -> Result<MiniCluster> {
     get(client, namespace, name).await?.ok_or_else(|| {
@@ -75,4 +104,17 @@ pub(crate) async fn mini_cluster(client: &Client, namespace: &str, name: &str) -
 /// How fields are changed: the API server notes that agentctl did it.
 pub(crate) fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(manager::AGENTCTL.to_owned()), ..PatchParams::default() }
+}
+
+/// Changes fields of an object; `verb`: what a failure calls that.
+pub(crate) async fn merge<K>(objects: &Api<K>, verb: &str, name: &str, patch: Value) -> Result<()>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    objects.patch_metadata(name, &patch_params(), &Patch::Merge(patch)).await.map(drop).map_err(|error| {
+        let (kind, plural, namespace) = (K::kind(&()), K::plural(&()), objects.namespace().unwrap_or_default());
+        Failure::new(format!("failed to {verb} {kind} {namespace}/{name}"))
+            .because(error)
+            .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
+    })
 }

@@ -2,23 +2,30 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::{Padding, Style};
 
 use crate::error::Result;
 
 /// What stands in front of a line that says whether something is as it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "Outcome", description = "What came of a look.")]
 pub(crate) enum Mark {
+    /// As it should be.
+    #[serde(rename = "passed")]
     Good,
-    /// It is not.
-    Bad,
     /// It works, and somebody should look.
     Warning,
-    /// That cannot be told.
+    /// It does not work.
+    #[serde(rename = "failed")]
+    Bad,
+    /// It could not be looked at.
     Unknown,
 }
 
@@ -57,17 +64,6 @@ pub(crate) fn painted(text: &str) -> String {
         }
     };
     text.split_inclusive('\n').map(paint).collect()
-}
-
-/// Asks whoever sits at the terminal.
-pub(crate) fn agreed() -> Result<bool> {
-    if !io::stdin().is_terminal() {
-        return Ok(false);
-    }
-    remark("go on? Write yes:");
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line)?;
-    Ok(line.trim() == "yes")
 }
 
 /// What decides whether there is colour.
@@ -112,7 +108,6 @@ pub(crate) fn print_marked(text: &str) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Table {
     builder: Builder,
-    rows: usize,
 }
 
 impl Table {
@@ -120,18 +115,17 @@ impl Table {
     pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
         let mut builder = Builder::default();
         builder.push_record(header);
-        Self { builder, rows: 0 }
+        Self { builder }
     }
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.builder.push_record(cells);
-        self.rows += 1;
     }
 
     /// Whether there are rows.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.builder.count_records() <= 1
     }
 
     /// The table as text, without trailing blanks, each line ended.

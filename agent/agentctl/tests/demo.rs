@@ -19,7 +19,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
-use tributary::api::burst::Burst;
+use tributary::api::burst::{Burst, BurstStatus};
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::minicluster::{MiniCluster, MiniClusterStatus, Phase};
 use tributary::api::peer::ClusterPeer;
@@ -236,16 +236,13 @@ async fn river(client: &Client) -> kube::Result<Option<MiniClusterStatus>> {
 
 /// The step asks for that and goes on; what is done next is done with the new certificate.
 async fn rekeyed(client: &Client, before: MiniClusterStatus) {
-    let mut now = None;
-    for _ in 0..300 {
-        now = river(client).await.ok().flatten();
+    eventually("it runs with another certificate", async || {
+        let now = river(client).await.ok().flatten();
         let another = |status: &&MiniClusterStatus| status.credential_digest != before.credential_digest;
-        if now.as_ref().filter(another).is_some_and(|status| status.phase == Some(Phase::Running)) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("it does not run with another certificate: {now:#?}");
+        let runs = now.as_ref().filter(another).is_some_and(|status| status.phase == Some(Phase::Running));
+        runs.then_some(()).ok_or_else(|| format!("{now:#?}"))
+    })
+    .await;
 }
 
 /// A pipe whose first half fails would make an empty Secret.
@@ -297,34 +294,40 @@ async fn peer(walk: &Walk, context: &str, name: &str) -> ClusterPeer {
 /// Each whole, on one of the peers with the label.
 async fn both_are_placed(client: &Client) {
     let bursts: Api<Burst> = Api::namespaced(client.clone(), "default");
-    let mut peers = Vec::new();
-    for _ in 0..300 {
+    eventually("somebody takes them", async || {
         let found = bursts.list(&ListParams::default()).await.unwrap().items;
-        peers = found.into_iter().map(|burst| burst.status.unwrap_or_default().peer).collect();
-        if peers.len() == 2 && peers.iter().all(Option::is_some) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    panic!("nobody takes them: {peers:?}");
+        let peers: Vec<_> = found.into_iter().map(|burst| burst.status.unwrap_or_default().peer).collect();
+        let placed = peers.len() == 2 && peers.iter().all(Option::is_some);
+        placed.then_some(()).ok_or_else(|| format!("{peers:?}"))
+    })
+    .await;
 }
 
 /// The three bursts of `examples/two-clusters/root.yaml` are.
 async fn all_ready(client: &Client) {
     let bursts: Api<Burst> = Api::namespaced(client.clone(), "default");
-    let ready = async || {
+    eventually("all are ready", async || {
         let found = bursts.list(&ListParams::default()).await.unwrap().items;
-        let phases: Vec<_> = found.iter().map(|burst| burst.status.clone().unwrap_or_default().phase).collect();
-        (phases.len() == 3 && phases.iter().all(|phase| *phase == BurstPhase::Ready), found)
-    };
+        let seen: Vec<_> = found.iter().map(|burst| (&burst.spec.slot, &burst.status)).collect();
+        let ready =
+            |status: &Option<BurstStatus>| status.as_ref().is_some_and(|status| status.phase == BurstPhase::Ready);
+        let ready = seen.len() == 3 && seen.iter().all(|(_, status)| ready(status));
+        ready.then_some(()).ok_or_else(|| format!("{seen:#?}"))
+    })
+    .await;
+}
+
+/// Looks for a minute whether it holds; what does not is what was seen instead.
+async fn eventually(what: &str, holds: impl AsyncFn() -> Result<(), String>) {
+    let mut seen = String::new();
     for _ in 0..300 {
-        if ready().await.0 {
-            break;
+        match holds().await {
+            Ok(()) => return,
+            Err(instead) => seen = instead,
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let (ready, found) = ready().await;
-    assert!(ready, "{:#?}", found.iter().map(|burst| (&burst.spec.slot, &burst.status)).collect::<Vec<_>>());
+    panic!("not within a minute: {what}: {seen}");
 }
 
 /// Reads standard output until a whole document was seen.

@@ -110,11 +110,15 @@ impl Walk {
                 if words.contains(&"rekey") || words.contains(&"drain") {
                     command.arg("--yes");
                 }
-                let output = command.output().unwrap();
+                let mut output = command.output().unwrap();
+                // As it is told: an API server may take its time for what is made of a kind that is new.
+                if String::from_utf8_lossy(&output.stderr).contains("try again: the token was not used up") {
+                    output = command.output().unwrap();
+                }
                 let (said, text) = (String::from_utf8_lossy(&output.stderr), String::from_utf8(output.stdout).unwrap());
                 // A check is there to say no.
                 let answered = words.contains(&"check") && output.status.code() == Some(1) && !text.is_empty();
-                assert!(output.status.success() || answered, "{line}\n{said}{text}");
+                assert!(output.status.success() || answered, "{line}\n{said}{text}\n{}", self.logs());
                 if words.windows(2).any(|pair| pair == ["token", "create"]) {
                     text.trim().clone_into(&mut self.token);
                 }
@@ -137,7 +141,8 @@ impl Walk {
             return;
         }
         let mut command = self.program();
-        command.arg("__tributary-agent").args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg("__tributary-agent").args(&words[1..]).stdout(Stdio::null());
+        command.stderr(fs::File::create(file.with_extension("log")).unwrap());
         // Nobody runs jobs here that would need a minute to end.
         command.env("TRIBUTARY__BURSTING__DRAIN_SECONDS", "1");
         self.agents.push(command.spawn().unwrap());
@@ -152,6 +157,13 @@ impl Walk {
             tokio::time::sleep(POLL).await;
         }
         panic!("the agent of {} does not start", file.display());
+    }
+
+    /// What its agents have said.
+    fn logs(&self) -> String {
+        let logs =
+            self.started.iter().map(|config| fs::read_to_string(config.with_extension("log")).unwrap_or_default());
+        logs.collect::<Vec<_>>().join("\n")
     }
 
     /// Where the agent of a context serves its admin API.

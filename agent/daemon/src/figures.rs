@@ -193,12 +193,8 @@ impl Collector for Figures {
         gauges(&mut encoder, &BROKERS, [("wanted", wanted), ("ready", ready)])?;
 
         let phase = |burst: &Burst| burst.status.as_ref().map(|status| status.phase);
-        gauges(
-            &mut encoder,
-            &BURSTS,
-            counted(BURST_PHASES, BURST_PHASE_WORDS, bursts.objects().iter().map(|burst| phase(burst))),
-        )?;
         let (bursts, now) = (bursts.objects(), self.clock.wall());
+        gauges(&mut encoder, &BURSTS, bursts_counted(bursts.iter().map(|burst| phase(burst))))?;
         let names = peers.objects().iter().map(|peer| peer.metadata.name.clone().unwrap_or_default()).collect();
         used(&mut encoder, &names, &bursts, &hosted.objects())?;
         let longest = |state| {
@@ -208,11 +204,7 @@ impl Collector for Figures {
         };
         gauges(&mut encoder, &BURSTS_LONGEST, [longest("nowhere"), longest("joining")])?;
         let phase = |burst: &HostedBurst| burst.status.as_ref().map(|status| status.phase);
-        gauges(
-            &mut encoder,
-            &HOSTED,
-            counted(BURST_PHASES, BURST_PHASE_WORDS, hosted.objects().iter().map(|burst| phase(burst))),
-        )?;
+        gauges(&mut encoder, &HOSTED, bursts_counted(hosted.objects().iter().map(|burst| phase(burst))))?;
 
         self.identity.encode(&mut encoder, now)
     }
@@ -291,6 +283,10 @@ fn counted<P: PartialEq>(
         }
     }
     counts
+}
+
+fn bursts_counted(seen: impl Iterator<Item = Option<BurstPhase>>) -> Vec<(&'static str, i64)> {
+    counted(BURST_PHASES, BURST_PHASE_WORDS, seen)
 }
 
 /// What a burst lacks that its root wants, and since when it does: it was made or was complete, was woken, or got a budget. One

@@ -5,7 +5,6 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,17 +17,14 @@ use axum::routing::get;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tributary::cluster::readiness::Readiness;
 use tributary::metrics::Metrics;
 
-use crate::asked::{Asked, late};
+use crate::asked::{self, Asked, Limits};
 use crate::places::Places;
 
 /// Connections at one time: a probe, a scraper, and few besides. Anybody who reaches the port may open some.
@@ -38,20 +34,12 @@ const SHARE: usize = 32;
 /// For questions in flight when the agent stops.
 const LAST: Duration = Duration::from_secs(2);
 
-/// What a client may take.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// From the beginning of a connection, and from each answer, to the end of the head of the next question.
-    quiet: Duration,
-    /// For a question and until it has taken the answer. Prometheus waits 10 s for it, if it is told nothing else.
-    whole: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { quiet: Duration::from_secs(30), whole: Duration::from_secs(30) }
-    }
-}
+const LIMITS: Limits = Limits {
+    first: Duration::from_secs(30),
+    quiet: Duration::from_secs(30),
+    // Prometheus waits 10 s for an answer, if it is told nothing else.
+    whole: Duration::from_secs(30),
+};
 
 #[derive(Clone)]
 struct Health {
@@ -95,7 +83,7 @@ async fn metrics_text(State(health): State<Health>) -> impl IntoResponse {
 
 /// Serves `router` on `listener` until `cancel`; requests in flight are answered, unless their clients are slow.
 pub(crate) async fn serve(listener: TcpListener, router: Router, cancel: CancellationToken) -> std::io::Result<()> {
-    serve_within(listener, router, cancel, Limits::default()).await
+    serve_within(listener, router, cancel, LIMITS).await
 }
 
 async fn serve_within(
@@ -104,33 +92,18 @@ async fn serve_within(
     cancel: CancellationToken,
     limits: Limits,
 ) -> std::io::Result<()> {
-    let mut connections = Places::new(CONNECTIONS, SHARE, 0)
-        .accept(listener, &cancel, |stream| connection(stream, router.clone(), cancel.clone(), limits))
-        .await;
+    let serve = |stream| {
+        let (router, cancel) = (router.clone(), cancel.clone());
+        async move {
+            let answer = |request, asked| answer(router.clone(), request, asked);
+            asked::serve(stream, answer, limits, None, &cancel).await;
+        }
+    };
+    let mut connections = Places::new(CONNECTIONS, SHARE, 0).accept(listener, &cancel, serve).await;
     let rest = async { while connections.join_next().await.is_some() {} };
     // Those that are left are dropped.
     let _ = tokio::time::timeout(LAST, rest).await;
     Ok(())
-}
-
-/// Answers what is asked on a connection, until its client is slow or gone.
-async fn connection(stream: TcpStream, router: Router, cancel: CancellationToken, limits: Limits) {
-    let (asked, watched) = watch::channel(0);
-    let asked = Arc::new(asked);
-    let service = service_fn(|request| answer(router.clone(), request, Asked::tell(asked.clone())));
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.quiet)
-        // Answers are written from where they are: of a copy, nobody knows whether it is sent.
-        .writev(true)
-        .serve_connection(TokioIo::new(stream), service);
-    let (mut served, mut late) = (pin!(served), pin!(late(watched, limits.quiet, limits.whole)));
-    tokio::select! {
-        _ = served.as_mut() => return,
-        () = late.as_mut() => return,
-        () = cancel.cancelled() => served.as_mut().graceful_shutdown(),
-    }
-    let _ = served.await;
 }
 
 /// An answer, and that somebody waits until it is sent.
@@ -159,7 +132,7 @@ async fn answer(
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpSocket;
+    use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
 
@@ -208,8 +181,7 @@ mod tests {
         let _ = one_more.write_all(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
         assert_eq!(one_more.read(&mut [0]).await.unwrap_or(0), 0, "it has an answer");
         cancel.cancel();
-        let ended =
-            tokio::time::timeout(Limits::default().quiet / 2, server).await.expect("it waits for those that are slow");
+        let ended = tokio::time::timeout(LIMITS.quiet / 2, server).await.expect("it waits for those that are slow");
         ended.unwrap().unwrap();
     }
 
@@ -250,7 +222,7 @@ mod tests {
         let (address, cancel) = (listener.local_addr().unwrap(), CancellationToken::new());
         // More than the buffers of two sockets hold.
         let large = Router::new().route("/metrics", get(|| async { vec![b' '; 64 << 20] }));
-        let limits = Limits { quiet: far, whole: Duration::from_millis(50) };
+        let limits = Limits { first: far, quiet: far, whole: Duration::from_millis(50) };
         let server = tokio::spawn(serve_within(listener, large, cancel.clone(), limits));
         let mut stream = connect(address, 2).await;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniClusterSpec;
 use tributary::bursting::Bursting;
-use tributary::bursting::nodes::{self, Amounts, NodeChoice};
+use tributary::bursting::nodes::NodeChoice;
 use tributary::bursting::provider::grants::Grants;
 use tributary::bursting::provider::ledger::SlotKey;
 use tributary::bursting::root::place::Wish;
@@ -14,24 +14,11 @@ use tributary::bursting::root::whole;
 use tributary::bursting::timing::Times;
 use tributary::contract::{NamespaceRoom, PeerName};
 use tributary::queue::hosted_usage::HostedUsage;
-use tributary::queue::nodes::{Gang, Nodes};
+use tributary::queue::nodes::Nodes;
 use tributary::queue::overflow::{Part, Peers, Sender};
 
 /// What the nodes have room for, by what bursting sees of them.
 pub(crate) fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
-    fn gang(one: &Gang) -> nodes::Gang<'_> {
-        nodes::Gang {
-            namespace: &one.namespace,
-            name: &one.name,
-            brokers: one.brokers,
-            each: Amounts { milli_cores: one.each.milli_cores, memory: one.each.memory, gpus: one.each.gpus },
-            services: one.services.map(|pod| Amounts {
-                milli_cores: pod.milli_cores,
-                memory: pod.memory,
-                gpus: pod.gpus,
-            }),
-        }
-    }
     fn choice(spec: &MiniClusterSpec) -> NodeChoice<'_> {
         NodeChoice {
             selector: &spec.pod.node_selector,
@@ -41,11 +28,8 @@ pub(crate) fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
     }
     let (now, ever) = (bursting.clone(), bursting.clone());
     Nodes {
-        lacking: Arc::new(move |spec, wanted, coming| {
-            let coming: Vec<_> = coming.iter().map(gang).collect();
-            now.lacking(choice(spec), &gang(wanted), &coming)
-        }),
-        short: Arc::new(move |spec, wanted, groups| ever.short(choice(spec), &gang(wanted), groups)),
+        lacking: Arc::new(move |spec, wanted, coming| now.lacking(choice(spec), wanted, coming)),
+        short: Arc::new(move |spec, wanted, groups| ever.short(choice(spec), wanted, groups)),
     }
 }
 

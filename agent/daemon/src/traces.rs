@@ -27,6 +27,7 @@ use rustls_native_certs::{CertificateResult, load_native_certs};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tributary::clock::{Clock, Mono, SystemClock};
 use tributary::config::Config;
 use tributary::metrics::{Described, Metrics};
 use tributary::telemetry::{Span, SpanSink, Traces};
@@ -39,6 +40,8 @@ const MOST: usize = 512;
 const GATHER: Duration = Duration::from_secs(1);
 /// How long a receiver may take, also at the end of the process.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// How long the log is silent about more of the same.
+const SILENT: Duration = Duration::from_secs(3600);
 /// The longest answer of a receiver that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024;
 
@@ -153,7 +156,7 @@ fn url(endpoint: &str) -> String {
 /// The entrance of the queue.
 struct Waiting {
     sender: mpsc::Sender<Span>,
-    /// Since the last line of the log.
+    /// Since the last request.
     lost: AtomicU64,
     counts: TraceMetrics,
 }
@@ -167,7 +170,34 @@ impl SpanSink for Waiting {
     }
 }
 
+/// What the log was told of spans that are lost.
+#[derive(Default)]
+struct Losses {
+    /// Since its last line.
+    lost: u64,
+    told: Option<(Mono, String)>,
+}
+
+impl Losses {
+    /// More are lost. How many the log has to be told of now, if any: a receiver that is away for long would fill it.
+    fn add(&mut self, lost: u64, error: &str, now: Mono) -> Option<u64> {
+        self.lost = self.lost.saturating_add(lost);
+        let is_told = |(at, before): &(Mono, String)| before == error && now.saturating_since(*at) < SILENT;
+        if self.told.as_ref().is_some_and(is_told) {
+            return None;
+        }
+        self.told = Some((now, error.to_owned()));
+        Some(std::mem::take(&mut self.lost))
+    }
+
+    /// All is sent again. How many were lost that the log was not told of, if it was told of others.
+    fn end(&mut self) -> Option<u64> {
+        self.told.take().map(|_| std::mem::take(&mut self.lost))
+    }
+}
+
 async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: SpanExporter, stop: CancellationToken) {
+    let (mut losses, clock) = (Losses::default(), SystemClock::start());
     loop {
         let mut batch = Vec::new();
         tokio::select! {
@@ -187,19 +217,27 @@ async fn send(mut waiting: mpsc::Receiver<Span>, queue: Arc<Waiting>, exporter: 
         if batch.is_empty() && stop.is_cancelled() {
             return;
         }
-        let spans = batch.len();
+        let spans = u64::try_from(batch.len()).unwrap_or(u64::MAX);
         let sent = tokio::time::timeout(TIME_LIMIT, exporter.export(batch.into_iter().map(exported).collect())).await;
         let failed = !matches!(sent, Ok(Ok(())));
         let outcome = if failed { FAILED } else { SENT };
-        queue.counts.add(outcome, u64::try_from(spans).unwrap_or(u64::MAX));
-        let lost = queue.lost.swap(0, Ordering::Relaxed);
+        queue.counts.add(outcome, spans);
+        let dropped = queue.lost.swap(0, Ordering::Relaxed);
         let error = match sent {
-            Ok(Ok(())) if lost == 0 => continue,
+            Ok(Ok(())) if dropped == 0 => {
+                if let Some(lost) = losses.end() {
+                    tracing::info!(lost, "traces are complete again");
+                }
+                continue;
+            }
             Ok(Ok(())) => "more spans than can be sent".to_owned(),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", TIME_LIMIT.as_secs()),
         };
-        tracing::warn!(error, spans, lost, "traces are not complete");
+        let lost = dropped.saturating_add(if failed { spans } else { 0 });
+        if let Some(lost) = losses.add(lost, &error, clock.mono()) {
+            tracing::warn!(error, lost, "traces are not complete");
+        }
         if failed && stop.is_cancelled() {
             return;
         }
@@ -285,6 +323,18 @@ mod tests {
         let text = metrics.text();
         assert!(text.contains("tributary_trace_spans_total{outcome=\"failed\"} 1"), "{text}");
         assert!(text.contains("tributary_trace_spans_total{outcome=\"sent\"} 0"), "{text}");
+    }
+
+    /// The danger: a receiver that is away for a day, and a line of the log for each second of it.
+    #[test]
+    fn the_log_is_told_of_losses_once_and_then_once_an_hour() {
+        let mut losses = Losses::default();
+        let mut add = |lost, error, secs| losses.add(lost, error, Mono::from_start(Duration::from_secs(secs)));
+        assert_eq!(add(3, "refused", 0), Some(3));
+        assert_eq!([add(4, "refused", 1), add(5, "refused", 3599)], [None, None]);
+        assert_eq!(add(1, "refused", 3600), Some(10), "all since the last line");
+        assert_eq!([add(2, "refused", 3601), add(2, "no answer", 3602)], [None, Some(4)]);
+        assert_eq!((3603..90_003).filter_map(|secs| add(1, "no answer", secs)).count(), 24);
     }
 
     #[test]

@@ -228,27 +228,15 @@ impl TrustSink for TrustReceiver {
 #[cfg(test)]
 mod tests {
     use kube::runtime::watcher::Event;
+    use tokio::task::JoinHandle;
     use tributary::cluster::caches::Watched;
 
     use super::*;
 
-    /// One that takes everything.
-    struct Willing(watch::Receiver<BTreeMap<PeerName, PeerReport>>);
+    /// Reports, and what peers answer.
+    struct Answering(watch::Receiver<BTreeMap<PeerName, PeerReport>>, watch::Receiver<TrustAnswer>);
 
-    impl Reach for Willing {
-        fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
-            self.0.clone()
-        }
-
-        fn offer<'a>(&'a self, _: &'a PeerName, _: &'a TrustOffer) -> BoxFuture<'a, io::Result<TrustAnswer>> {
-            async { Ok(TrustAnswer::Taken) }.boxed()
-        }
-    }
-
-    /// One whose owner has to allow it first.
-    struct Hesitant(watch::Receiver<BTreeMap<PeerName, PeerReport>>, watch::Receiver<TrustAnswer>);
-
-    impl Reach for Hesitant {
+    impl Reach for Answering {
         fn reports(&self) -> watch::Receiver<BTreeMap<PeerName, PeerReport>> {
             self.0.clone()
         }
@@ -268,16 +256,7 @@ mod tests {
             let (_reports, connected) = watch::channel(BTreeMap::from([("west".into(), report)]));
             let (answers, answered) = watch::channel(first);
             let specs = watch::Sender::<BTreeMap<PeerName, PeerSpec>>::default();
-            let offer = TrustOffer { bundle: "next".into(), ..TrustOffer::default() };
-            let (known, told) = watch::channel(None);
-            let publisher = TrustPublisher {
-                mesh: Arc::new(Hesitant(connected, answered)),
-                peers: specs.subscribe(),
-                offer: watch::channel(Some(Arc::new(offer))).1,
-                bound: (listed(), listed()),
-                known,
-            };
-            let running = tokio::spawn(publisher.run());
+            let (told, running) = publish(Answering(connected, answered), &specs);
             tokio::time::sleep(Duration::from_secs(1)).await;
             specs.send_replace(BTreeMap::from([("west".into(), west)]));
             tokio::time::sleep(Duration::from_secs(900)).await;
@@ -287,6 +266,23 @@ mod tests {
             assert_eq!(told.borrow().as_deref(), Some("next"), "after {first:?}");
             running.abort();
         }
+    }
+
+    /// Offers the bundle `next`; returns the one that all have taken.
+    fn publish(
+        mesh: Answering,
+        specs: &watch::Sender<BTreeMap<PeerName, PeerSpec>>,
+    ) -> (watch::Receiver<Option<String>>, JoinHandle<()>) {
+        let offer = TrustOffer { bundle: "next".into(), ..TrustOffer::default() };
+        let (known, told) = watch::channel(None);
+        let publisher = TrustPublisher {
+            mesh: Arc::new(mesh),
+            peers: specs.subscribe(),
+            offer: watch::channel(Some(Arc::new(offer))).1,
+            bound: (listed(), listed()),
+            known,
+        };
+        (told, tokio::spawn(publisher.run()))
     }
 
     fn listed<K: Watched>() -> Cache<K> {
@@ -301,16 +297,7 @@ mod tests {
     async fn a_leader_that_knows_no_peers_yet_has_not_told_all_of_them() {
         let (reports, connected) = watch::channel(BTreeMap::new());
         let specs = watch::Sender::<BTreeMap<PeerName, PeerSpec>>::default();
-        let offer = TrustOffer { bundle: "next".into(), ..TrustOffer::default() };
-        let (known, told) = watch::channel(None);
-        let publisher = TrustPublisher {
-            mesh: Arc::new(Willing(connected)),
-            peers: specs.subscribe(),
-            offer: watch::channel(Some(Arc::new(offer))).1,
-            bound: (listed(), listed()),
-            known,
-        };
-        let running = tokio::spawn(publisher.run());
+        let (told, running) = publish(Answering(connected, watch::channel(TrustAnswer::Taken).1), &specs);
         let settle = || tokio::time::sleep(Duration::from_secs(60));
         settle().await;
         assert_eq!(*told.borrow(), None, "this term has listed nobody");

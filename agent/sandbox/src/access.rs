@@ -11,16 +11,6 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use crate::sandbox::Sandbox;
-
-/// Where clusters come from.
-pub enum Provider {
-    /// Local control planes with simulated pods; they end with this value.
-    Sandbox(Sandbox),
-    /// Clusters that exist already and stay.
-    Existing(Vec<Access>),
-}
-
 /// The way to one cluster: all that a process of its own needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
@@ -34,31 +24,17 @@ pub struct Access {
     pub simulated: bool,
 }
 
-impl Provider {
-    /// Existing clusters by the names of their contexts, in `kubeconfig`, or else in the files of `KUBECONFIG`, or else
-    /// in `~/.kube/config`, as kubectl does it.
-    ///
-    /// # Errors
-    /// A file cannot be read, or none has one of the contexts.
-    pub fn existing(kubeconfig: Option<&Path>, contexts: &[String]) -> anyhow::Result<Self> {
-        let files = match kubeconfig {
-            Some(file) => vec![file.to_owned()],
-            None => default_files()?,
-        };
-        let found = contexts.iter().map(|context| find(&files, context)).collect::<Result<_, _>>()?;
-        Ok(Self::Existing(found))
-    }
-
-    /// Every cluster, as `user` where the provider can choose: users are told apart in audit logs.
-    ///
-    /// # Errors
-    /// A kubeconfig cannot be written.
-    pub fn clusters(&self, user: &str) -> anyhow::Result<Vec<Access>> {
-        match self {
-            Self::Sandbox(sandbox) => sandbox.clusters().iter().map(|cluster| cluster.access(user)).collect(),
-            Self::Existing(clusters) => Ok(clusters.clone()),
-        }
-    }
+/// Existing clusters by the names of their contexts, in `kubeconfig`, or else in the files of `KUBECONFIG`, or else in
+/// `~/.kube/config`, as kubectl does it.
+///
+/// # Errors
+/// A file cannot be read, or none has one of the contexts.
+pub fn existing(kubeconfig: Option<&Path>, contexts: &[String]) -> anyhow::Result<Vec<Access>> {
+    let files = match kubeconfig {
+        Some(file) => vec![file.to_owned()],
+        None => default_files()?,
+    };
+    contexts.iter().map(|context| find(&files, context)).collect()
 }
 
 impl Access {

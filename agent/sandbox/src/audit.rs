@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::Context;
-use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The audit log of one cluster.
 #[derive(Debug, Clone)]
@@ -51,10 +51,6 @@ pub struct Event {
     pub name: String,
     /// HTTP status of the answer.
     pub code: u16,
-    /// When the API server received it, to the microsecond.
-    pub received: Timestamp,
-    /// When this stage was reached, to the microsecond.
-    pub reached: Timestamp,
 }
 
 /// Stages of a request that are recorded.
@@ -117,6 +113,25 @@ impl AuditLog {
 }
 
 impl Event {
+    fn read(line: &str) -> serde_json::Result<Self> {
+        let line: Value = serde_json::from_str(line)?;
+        let text = |at: &str| line.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(Self {
+            audit_id: text("/auditID"),
+            stage: Stage::deserialize(&line["stage"])?,
+            user: text("/user/username"),
+            user_agent: text("/userAgent"),
+            verb: text("/verb"),
+            uri: text("/requestURI"),
+            group: text("/objectRef/apiGroup"),
+            resource: text("/objectRef/resource"),
+            subresource: text("/objectRef/subresource"),
+            namespace: text("/objectRef/namespace"),
+            name: text("/objectRef/name"),
+            code: line.pointer("/responseStatus/code").map_or(Ok(0), u16::deserialize)?,
+        })
+    }
+
     /// Whether this is the one event of its request that a count should see: the start of a long answer, and the end
     /// of any other.
     pub fn counts(&self) -> bool {
@@ -154,72 +169,7 @@ fn parse(mut lines: impl BufRead) -> anyhow::Result<Vec<Event>> {
         if lines.read_line(&mut line)? == 0 || !line.ends_with('\n') {
             return Ok(events);
         }
-        let event: Line =
-            serde_json::from_str(&line).with_context(|| format!("not an audit event: {}", line.trim()))?;
-        events.push(event.into());
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    #[serde(rename = "auditID")]
-    audit_id: String,
-    stage: Stage,
-    #[serde(rename = "requestURI")]
-    uri: String,
-    verb: String,
-    user: User,
-    #[serde(default)]
-    user_agent: String,
-    #[serde(default)]
-    object_ref: ObjectRef,
-    #[serde(default)]
-    response_status: ResponseStatus,
-    request_received_timestamp: Timestamp,
-    stage_timestamp: Timestamp,
-}
-
-#[derive(Deserialize)]
-struct User {
-    #[serde(default)]
-    username: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct ObjectRef {
-    api_group: String,
-    resource: String,
-    subresource: String,
-    namespace: String,
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ResponseStatus {
-    code: u16,
-}
-
-impl From<Line> for Event {
-    fn from(line: Line) -> Self {
-        Self {
-            audit_id: line.audit_id,
-            stage: line.stage,
-            user: line.user.username,
-            user_agent: line.user_agent,
-            verb: line.verb,
-            uri: line.uri,
-            group: line.object_ref.api_group,
-            resource: line.object_ref.resource,
-            subresource: line.object_ref.subresource,
-            namespace: line.object_ref.namespace,
-            name: line.object_ref.name,
-            code: line.response_status.code,
-            received: line.request_received_timestamp,
-            reached: line.stage_timestamp,
-        }
+        events.push(Event::read(&line).with_context(|| format!("not an audit event: {}", line.trim()))?);
     }
 }
 

@@ -47,7 +47,7 @@ mod sandbox;
 mod shared;
 mod startup;
 
-pub use access::{Access, Provider};
+pub use access::{Access, existing};
 #[cfg(any(test, feature = "testing"))]
 pub use audit::{AuditLog, Event};
 pub use binaries::Binaries;

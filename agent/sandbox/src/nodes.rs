@@ -4,11 +4,9 @@ use std::net::Ipv4Addr;
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::{
-    api::core::v1::{DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo},
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
-};
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client, api::PostParams};
+use serde_json::json;
 
 use crate::{
     networks::{Networks, offset},
@@ -65,45 +63,38 @@ fn node(
     for (key, value) in [("hostname", name.as_str()), ("os", "linux"), ("arch", "amd64")] {
         labels.entry(format!("kubernetes.io/{key}")).or_insert_with(|| value.to_owned());
     }
-    let mut capacity = [
-        ("cpu", group.cpu.to_string()),
-        ("memory", group.memory.clone()),
-        ("pods", group.pods.to_string()),
-        ("ephemeral-storage", "1Ti".to_owned()),
-    ]
-    .map(|(resource, quantity)| (resource.to_owned(), Quantity(quantity)))
-    .into_iter()
-    .collect::<std::collections::BTreeMap<_, _>>();
+    let mut capacity = json!({
+        "cpu": group.cpu.to_string(),
+        "memory": group.memory,
+        "pods": group.pods.to_string(),
+        "ephemeral-storage": "1Ti",
+    });
     if group.gpus > 0 {
-        capacity.insert("nvidia.com/gpu".to_owned(), Quantity(group.gpus.to_string()));
+        capacity["nvidia.com/gpu"] = group.gpus.to_string().into();
     }
-    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let address = |kind: &str, address: String| json!({"type": kind, "address": address});
     let internal = group.address.map_or_else(|| networks.node(index), |first| offset(first, in_group));
     let external = group.external_address.map(|first: Ipv4Addr| offset(first, in_group));
     let mut addresses = vec![address("InternalIP", internal.to_string())];
     addresses.extend(external.map(|external| address("ExternalIP", external.to_string())));
     addresses.push(address("Hostname", name.clone()));
     addresses.push(address("InternalDNS", "localhost".to_owned()));
-    Ok(Node {
-        metadata: ObjectMeta { name: Some(name), labels: Some(labels), ..ObjectMeta::default() },
-        spec: Some(NodeSpec { pod_cidr: Some(pods.clone()), pod_cidrs: Some(vec![pods]), ..NodeSpec::default() }),
-        status: Some(NodeStatus {
-            addresses: Some(addresses),
-            allocatable: Some(capacity.clone()),
-            capacity: Some(capacity),
-            daemon_endpoints: Some(NodeDaemonEndpoints {
-                kubelet_endpoint: Some(DaemonEndpoint { port: kwok.into() }),
-            }),
-            node_info: Some(NodeSystemInfo {
-                architecture: "amd64".to_owned(),
-                operating_system: "linux".to_owned(),
-                os_image: "kwok".to_owned(),
-                container_runtime_version: "kwok://".to_owned(),
-                kubelet_version: "kwok".to_owned(),
-                kernel_version: "kwok".to_owned(),
-                ..NodeSystemInfo::default()
-            }),
-            ..NodeStatus::default()
-        }),
-    })
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"podCIDR": pods, "podCIDRs": [pods]},
+        "status": {
+            "addresses": addresses,
+            "allocatable": capacity,
+            "capacity": capacity,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kwok}},
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "osImage": "kwok",
+                "containerRuntimeVersion": "kwok://",
+                "kubeletVersion": "kwok",
+                "kernelVersion": "kwok",
+            },
+        },
+    }))?)
 }

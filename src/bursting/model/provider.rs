@@ -16,11 +16,12 @@ use tributary_cluster::election::{claimed, term_before};
 use tributary_contract::ports::Incoming as _;
 use tributary_contract::tunnel::TunnelKey;
 use tributary_contract::{CredentialRequest, ObservedBurst, PeerName, PeerReport};
+use tributary_render::nodes::Amounts;
 
 use super::root::{TIMES, hear, list, quiet, said, state};
 use super::{ENDS, Kept, LEASE, MARGIN, OLDEST, Pen, Rule, Said, TICK, now, older, secs};
 use crate::contact::Contacts;
-use crate::nodes::{Amounts, NodeView, PodView};
+use crate::nodes::{NodeView, PodView};
 use crate::ours::Ours;
 use crate::peers::{self, PeerView};
 use crate::provider::admission::Facts;
@@ -31,8 +32,8 @@ use crate::provider::ledger::{Ledger, SlotKey};
 use crate::provider::materialize::Materials;
 use crate::provider::memory::{Memory, SecretState};
 use crate::provider::rate::Rates;
-use crate::provider::slot::{self, Answered, Change, SlotView};
-use crate::sync_store::SyncStore;
+use crate::provider::slot::{self, Change, SlotView};
+use crate::sync_store::{Answer, SyncStore};
 
 /// What brokers run as, from their first second to their last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -227,7 +228,7 @@ impl Provider {
         let memories: BTreeMap<SlotKey, Memory> = [(key.clone(), agent.memory.clone())].into();
         let mut sorted = claims::sort(agent.exchange.claims(), self.hosted.as_ref(), &memories, &views);
         for claim in sorted.nothing {
-            agent.exchange.answer(&claim, Answered::Nothing);
+            agent.exchange.answer(&claim, Answer::Nothing);
         }
         let claims = sorted.slots.remove(&key).unwrap_or_default();
         let mut ledger = Ledger::default();
@@ -565,15 +566,15 @@ fn plain(status: HostedBurstStatus) -> HostedBurstStatus {
     }
 }
 
-fn plain_answer(answer: Answered) -> Answered {
+fn plain_answer(answer: Answer) -> Answer {
     match answer {
-        Answered::Nothing => Answered::Nothing,
-        Answered::Observed(said) => Answered::Observed(Box::new(ObservedBurst {
+        Answer::Nothing => Answer::Nothing,
+        Answer::Observed(said) => Answer::from(ObservedBurst {
             message: String::new(),
             times: Default::default(),
             preflight: Vec::new(),
             used: None,
             ..*said
-        })),
+        }),
     }
 }

@@ -19,10 +19,10 @@ use super::{DRAIN, Kept, LEASE, NAMES, OLDEST, Pen, Rule, Said, TICK, name, now,
 use crate::contact::Contacts;
 use crate::nodes::PodView;
 use crate::peers::PeerView;
-use crate::root::burst_status::{self, Answer, BurstView};
+use crate::root::burst_status::{self, BurstView};
 use crate::root::plan::{Given, PlanChange, plan};
 use crate::root::{credential, hold, offer};
-use crate::sync_store::SyncStore;
+use crate::sync_store::{Answer, SyncStore};
 use crate::timing::Times;
 use crate::tunnels;
 
@@ -255,23 +255,23 @@ impl Root {
             let leaves = |said: &Answer| matches!(said, Answer::Observed(said) if said.phase == BurstPhase::Draining);
             answers.values_mut().filter(|said| leaves(said)).for_each(|said| *said = Answer::Nothing);
         }
-        let step = burst_status::step(&BurstView {
+        let view = BurstView {
             now: now(),
             counted: now().wall,
             grace: TIMES.grace,
-            burst: &burst,
-            own: &"east".into(),
-            peers: &views,
-            contacts: &agent.contacts,
-            claimed: &BTreeMap::new(),
-            answers: &answers,
-            withdrawing: &agent.exchange.withdrawing(&uid),
-            undeliverable: &BTreeMap::new(),
+            burst: burst.into(),
+            own: "east".into(),
+            peers: views.clone(),
+            contacts: agent.contacts.clone(),
+            answers,
+            withdrawing: agent.exchange.withdrawing(&uid),
+            undeliverable: BTreeMap::new(),
             no_lead: None,
             ends: Ends::default(),
-            root: Some(&self.mini_cluster()),
+            root: Some(self.mini_cluster().into()),
             seen: None,
-        });
+        };
+        let step = burst_status::step(&view, &BTreeMap::new());
         let mut status = plain(step.status);
         for word in std::mem::take(&mut status.releases) {
             released[NAMES.iter().position(|name| *name == word.peer).unwrap()] = true;

@@ -76,7 +76,7 @@ impl OwnCaches {
         let (service_ranges, watch_ranges) = caches::all(reader.clone(), &everything, SystemRng);
         let (services, watch_services) = caches::watched(clients, &everything, SystemRng);
         let (namespace, name) = API_SERVERS;
-        let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
+        let one = Selection::named(name);
         let (api_servers, watch_api_servers) = caches::in_namespace(reader.clone(), namespace, &one, SystemRng);
         let watches = vec![watch_ranges.boxed(), watch_services.boxed(), watch_api_servers.boxed()];
         (Self { service_ranges, services, api_servers }, watches)

@@ -14,7 +14,7 @@ use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary_flux::{FluxVersion, RankMap};
 use tributary_render::quantity::milli;
 
-use super::ledger::{Held, Ledger, SlotKey};
+use super::ledger::{Ledger, SlotKey, Sum};
 use super::pod_security;
 use super::policy;
 use super::scale_up::{self, Homeless};
@@ -170,19 +170,19 @@ fn namespace(
 fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, facts: &Facts<'_>) -> Result<(), Rejection> {
     use RejectionReason::{TooManyBrokers, TooManyBursts, TooManyCores, TooManyGpus};
     let held = facts.ledger.held_by(peer, Some(facts.slot));
-    if limit(policy.max_bursts).is_some_and(|limit| held.bursts >= limit) {
+    if limit(policy.max_bursts).is_some_and(|limit| held.bursts >= limit.into()) {
         let message = format!("{peer} has {} bursts here, and import.maxBursts allows no more", held.bursts);
         return Err(Rejection::new(TooManyBursts, message));
     }
-    let of_all = |each: u32| desired.max_size.saturating_mul(each);
+    let of_all = |each: u32| u64::from(desired.max_size) * u64::from(each);
     let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
     let quotas = [
-        (TooManyBrokers, "brokers", "maxBrokers", policy.max_brokers, held.brokers, desired.max_size),
+        (TooManyBrokers, "brokers", "maxBrokers", policy.max_brokers, held.brokers, of_all(1)),
         (TooManyCores, "cores", "maxCores", policy.max_cores, held.cores, of_all(charge.cores)),
         (TooManyGpus, "GPUs", "maxGpus", policy.max_gpus, held.gpus, of_all(charge.gpus)),
     ];
     for (reason, what, field, written, held, more) in quotas {
-        if let Some(limit) = limit(written).filter(|limit| held.saturating_add(more) > *limit) {
+        if let Some(limit) = limit(written).filter(|limit| held + more > u64::from(*limit)) {
             let message = format!("{peer} has {held} {what} here and wants {more} more, but import.{field} is {limit}");
             return Err(Rejection::new(reason, message));
         }
@@ -196,8 +196,8 @@ fn quotas(peer: &PeerName, desired: &DesiredBurst, policy: &ImportPolicy, facts:
             );
             return Err(Rejection::new(reason, message));
         }
-        let more = each.requested.saturating_mul(desired.max_size.into());
-        if held.saturating_add(more) > limit {
+        let more = u128::from(each.requested) * u128::from(desired.max_size);
+        if held + more > limit {
             let [held, more, limit] = [held, more, limit].map(amount);
             let message =
                 format!("{peer} has {held} of {what} here and wants {more} more, but import.{field} is {limit}");
@@ -217,18 +217,18 @@ pub struct Measured {
     /// Its field.
     pub field: &'static str,
     /// Bytes that it allows, if it is written.
-    pub limit: Option<u64>,
+    pub limit: Option<u128>,
     /// Bytes that the peer holds.
-    pub held: u64,
+    pub held: u128,
     /// What each broker requests.
     pub each: Bytes,
 }
 
 /// The quotas that are amounts.
-pub fn measured(policy: &ImportPolicy, held: &Held, charge: &Charge) -> [Measured; 2] {
+pub fn measured(policy: &ImportPolicy, held: &Sum, charge: &Charge) -> [Measured; 2] {
     let quota = |reason, what, field, written: &Option<Amount>, held, each| {
         // What is no amount allows nothing.
-        let bytes = |written: &Amount| milli(&written.to_string()).and_then(|milli| u64::try_from(milli / 1000).ok());
+        let bytes = |written: &Amount| milli(&written.to_string()).and_then(|milli| u128::try_from(milli / 1000).ok());
         let limit = written.as_ref().map(|written| bytes(written).unwrap_or(0));
         Measured { reason, what, field, limit, held, each }
     };
@@ -247,7 +247,7 @@ pub fn measured(policy: &ImportPolicy, held: &Held, charge: &Charge) -> [Measure
 }
 
 /// Bytes, as users write them.
-pub fn amount(bytes: u64) -> String {
+pub fn amount(bytes: u128) -> String {
     let units = [(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];
     let unit = units.into_iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit));
     unit.map_or_else(|| bytes.to_string(), |(unit, word)| format!("{}{word}", bytes / unit))
@@ -353,8 +353,11 @@ fn room(
     }
     let largest = free.values().map(|node| node.milli_cores / 1000).max().unwrap_or(0).max(0);
     let gpus = if charge.node_gpus > 0 { format!(" and {} GPUs", charge.node_gpus) } else { String::new() };
-    let memory =
-        if broker.memory > 0 { format!(", {} of memory", amount(charge.memory.requested)) } else { String::new() };
+    let memory = if broker.memory > 0 {
+        format!(", {} of memory", amount(charge.memory.requested.into()))
+    } else {
+        String::new()
+    };
     let message = format!(
         "{} brokers with {} cores{memory}{gpus} each are wanted and {fits} fit on {} nodes, of which the largest has {largest} \
          free cores",

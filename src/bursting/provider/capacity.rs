@@ -6,11 +6,12 @@ use std::slice;
 use k8s_openapi::api::core::v1::Toleration;
 use tributary_api::peer::ImportPolicy;
 use tributary_contract::{Capacity, NamespaceRoom, PeerName};
+use tributary_render::nodes::Amounts;
 
 use super::admission::{SYSTEM_NAMESPACES, limit, target_namespace};
 use super::ledger::Ledger;
 use super::scale_up;
-use crate::nodes::{Amounts, NodeChoice, NodeView};
+use crate::nodes::{NodeChoice, NodeView};
 
 /// The capacity that `peer` is told: what is `free` on the nodes where its bursts may run, what its import policy leaves, and what
 /// FluxSetups leave (`left`, by namespaces of this cluster).
@@ -28,9 +29,9 @@ pub(crate) fn capacity(
         .collect();
     rooms.sort();
     // Without an import nothing may be placed at all.
-    let left = |limit: Option<u32>, held: u32| match import {
+    let left = |limit: Option<u32>, held: u64| match import {
         None => Some(0),
-        Some(_) => limit.map(|limit| limit.saturating_sub(held)),
+        Some(_) => limit.map(|limit| limit.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX))),
     };
     Capacity {
         nodes: u32::try_from(free.len()).unwrap_or(u32::MAX),
@@ -52,12 +53,11 @@ pub(crate) fn capacity(
 
 /// Where bursts of a peer may run, as far as its policy says: where a template may choose nodes, it may tolerate any taint.
 pub(super) fn open(import: &ImportPolicy) -> impl Fn(&NodeView) -> bool {
-    static ANY: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let all = Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() };
     let all = import.allow_scheduling.then_some(all);
     move |node| {
         let tolerations = all.as_ref().map_or(import.tolerations.as_slice(), slice::from_ref);
-        NodeChoice { selector: &import.node_selector, affinity: &ANY, tolerations }.takes(node)
+        NodeChoice { selector: &import.node_selector, affinity: const { &BTreeMap::new() }, tolerations }.takes(node)
     }
 }
 

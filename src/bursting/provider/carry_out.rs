@@ -9,7 +9,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
@@ -27,11 +26,10 @@ use super::controller::Provider;
 use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::left::{self, Left};
-use super::materialize::{self, CURVE_CERT, Materials};
+use super::materialize::{self, Materials};
 use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
-use crate::note::Note;
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::spans;
@@ -62,8 +60,6 @@ impl Provider {
                 let admission = self.admit(key, &claim.0, peers, *wanted, &admitted).await;
                 match admission {
                     Ok(Ok(stored)) => {
-                        let message = format!("a burst of {}'s MiniCluster {} is admitted", claim.0, desired.root.name);
-                        self.shared.say(&*stored, "Host", vec![Note::normal("Admitted", message)]).await;
                         self.part(&stored, "admit", began);
                         *hosted = Some(stored);
                     }
@@ -129,7 +125,9 @@ impl Provider {
                     self.queue.mark(key.clone());
                 }
             }
-            Change::EndWarmUp => self.end_warm_up(key, hosted.as_deref()).await?,
+            Change::EndWarmUp => {
+                self.end_one::<Job>(key, &names::warm_up(&key.1), hosted.as_deref()).await?;
+            }
             Change::LookRequest | Change::MakeRequest | Change::EndRequest => {
                 let Some(hosted) = hosted.as_deref() else { return Ok(()) };
                 let request = match change {
@@ -149,14 +147,14 @@ impl Provider {
                 let ours = self.pod_of(key, &removal.last);
                 if let (Some(doomed), Some(hosted)) = (ours.as_deref().and_then(Doomed::of), hosted.as_deref()) {
                     let writer = &self.shared.clients.writer;
-                    sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?;
+                    sweep::delete::<Pod>(writer, &doomed).await?;
                     self.shared.say(hosted, "Host", vec![removal.note()]).await;
                 }
             }
             Change::DeleteMiniCluster { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
-                sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<MiniCluster>(writer, &doomed).await?;
             }
             Change::LookLeft | Change::ClearLeft => {
                 let known = hosted.as_deref().and_then(ResourceExt::uid);
@@ -182,7 +180,7 @@ impl Provider {
             Change::DeleteHosted { uid } => {
                 let doomed = Doomed { key: ObjectKey::namespaced(&key.0, &key.1), uid };
                 let writer = &self.shared.clients.writer;
-                sweep::delete::<HostedBurst>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<HostedBurst>(writer, &doomed).await?;
                 self.fresh.forget(&doomed.key, &doomed.uid);
             }
         }
@@ -226,21 +224,6 @@ impl Provider {
         Ok(found.map_or(Made::No, |job| warm::found(&job.metadata, &object, hosted.uid().as_deref())))
     }
 
-    /// Deletes that Job; one of the same name that is not ours stays.
-    async fn end_warm_up(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<(), RequestError> {
-        let name = names::warm_up(&key.1);
-        let jobs: Api<Job> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
-        let found = jobs.get_metadata_opt(&name).await;
-        let found = found.map_err(|error| RequestError::new("look for", format!("Job {}/{name}", key.0), error))?;
-        let owner = hosted.and_then(ResourceExt::uid);
-        let ours = found.and_then(|job| Doomed::of_owner(&job, owner.as_deref()));
-        if let Some(doomed) = ours {
-            let writer = &self.shared.clients.writer;
-            sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
-        }
-        Ok(())
-    }
-
     async fn look_secret(&self, key: &SlotKey, hosted: Option<&HostedBurst>) -> Result<SecretState, RequestError> {
         if let Some(hosted) = hosted.filter(|hosted| hosted.spec.whole) {
             // The leave is kept by the status alone.
@@ -258,9 +241,7 @@ impl Provider {
         let owner = hosted.and_then(ResourceExt::uid);
         // One that another HostedBurst left behind goes with that.
         let ours = secret.filter(|secret| controller_uid(secret) == owner.as_deref());
-        let text = ours.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
-        let text = text.and_then(|bytes| String::from_utf8(bytes.0).ok());
-        let certificate = text.and_then(|text| Certificate::parse(&text).ok());
+        let certificate = ours.and_then(materialize::certificate).and_then(|text| Certificate::parse(&text).ok());
         Ok(match certificate {
             Some(certificate) => held(&certificate, self.shared.clock.mono()),
             None => SecretState::Missing { again: self.shared.clock.mono(), message: String::new() },
@@ -386,7 +367,7 @@ impl Provider {
             let ours = live.as_deref().and_then(|live| Doomed::of_owner(live, owner));
             if let (true, Some(doomed)) = (unwanted, ours) {
                 let writer = &self.shared.clients.writer;
-                sweep::delete::<EndpointSlice>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<EndpointSlice>(writer, &doomed).await?;
             }
         }
         self.guard(key, owner, egress).await?;
@@ -406,7 +387,7 @@ impl Provider {
             Egress::Open => {
                 if let Some(doomed) = live.as_deref().and_then(|live| Doomed::of_owner(live, owner)) {
                     let writer = &self.shared.clients.writer;
-                    sweep::delete::<NetworkPolicy>(writer, &doomed, PropagationPolicy::Background).await?;
+                    sweep::delete::<NetworkPolicy>(writer, &doomed).await?;
                 }
             }
             Egress::Leave => {}

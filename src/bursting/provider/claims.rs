@@ -9,7 +9,7 @@ use super::admission;
 use super::ledger::{SlotKey, key_of};
 use super::memory::Memory;
 use super::slot::{ClaimKey, Wanted, holder};
-use crate::peers::PeerView;
+use crate::peers::{self, PeerView};
 
 /// Claims by slot, and those that are about nothing here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -48,7 +48,7 @@ pub(crate) fn sort<'a>(
     for (claim, wanted) in claims {
         let slot = match &wanted {
             Wanted::Burst(desired) => {
-                let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+                let import = peers::import(peers, &claim.0);
                 let mut known = held.get(&claim).into_iter().chain(fates.get(&claim).into_iter().flatten().rev());
                 let here = known.find(|(_, slot)| *slot == desired.slot).cloned();
                 Some(here.unwrap_or_else(|| admission::slot_key(&claim.0, desired, import)))

@@ -22,6 +22,7 @@ use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::ports::PeerRequests;
 use tributary_contract::{Capacity, PeerName};
+use tributary_render::nodes::Amounts;
 use tributary_render::quantity::milli;
 
 use super::lease::Before;
@@ -33,7 +34,7 @@ use super::slots::Slots;
 use super::warm::Made;
 use super::{admission, capacity, results};
 use crate::contact::Contacts;
-use crate::nodes::{self, Amounts, Brokers, NodeChoice, NodeView, PodView};
+use crate::nodes::{self, Brokers, NodeChoice, NodeView, PodView};
 use crate::peers::PeerView;
 use crate::shared::Shared;
 use crate::turns::{Line, Pace};

@@ -20,7 +20,7 @@ use super::controller::Provider;
 use super::ledger::SlotKey;
 use super::materialize;
 use super::quota::{self, Ahead};
-use crate::peers::PeerView;
+use crate::peers::{self, PeerView};
 use crate::template::BurstTemplate;
 
 impl Provider {
@@ -42,7 +42,7 @@ impl Provider {
             Err(message) => return not_renderable(message),
         };
         let template = rendered.job.spec.clone().unwrap_or_default().template;
-        let Some(import) = peers.get(peer).and_then(|peer| peer.import.as_ref()) else {
+        let Some(import) = peers::import(peers, peer) else {
             let message = format!("ClusterPeer {peer} has no import here any more");
             return Ok(Err(Rejection::new(RejectionReason::ImportNotAllowed, message)));
         };
@@ -52,6 +52,7 @@ impl Provider {
         if let Some(rejection) = self.refused_request(key, peer, &wanted).await? {
             return Ok(Err(rejection));
         }
+        // Nothing is sent under a name that is somebody else's, not even to be tried.
         if let Some(object) = self.foreign(key, &wanted, &rendered, import.egress.is_some()).await? {
             let message = format!(
                 "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"
@@ -61,15 +62,20 @@ impl Provider {
         // Its owner does not exist yet; what is judged here is everything else.
         let mut job = rendered.job;
         job.metadata.owner_references = None;
-        match self.applier.dry_run(&job).await {
+        let (of_job, of_pod, over_quota) = futures::join!(
+            self.applier.dry_run(&job),
+            self.refused_pod(key, &template),
+            self.over_quota(key, &template, &wanted.spec),
+        );
+        match of_job {
             Ok(_) => {}
             Err(error) if error.cause().is_transient() => return Err(error),
             Err(error) => return not_renderable(chain(&error)),
         }
-        if let Some(rejection) = self.refused_pod(key, &template).await? {
+        if let Some(rejection) = of_pod? {
             return Ok(Err(rejection));
         }
-        if let Some(message) = self.over_quota(key, &template, &wanted.spec).await? {
+        if let Some(message) = over_quota? {
             return Ok(Err(Rejection::new(RejectionReason::QuotaExceeded, message)));
         }
         let pen = self.fresh.pen(ObjectKey::of(&wanted));

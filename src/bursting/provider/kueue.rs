@@ -22,6 +22,7 @@ use super::scale_up::Returned;
 use super::slot::{SlotStep, SlotView};
 use super::teardown;
 use super::whole;
+use crate::peers;
 use crate::timing::later;
 
 /// What is said of a burst that somebody suspended who is no queue.
@@ -116,7 +117,7 @@ pub(super) fn message(view: &SlotView<'_>, hosted: &HostedBurst) -> String {
 
 /// A burst was given back: it is not taken again for as long.
 pub(super) fn returned(view: &SlotView<'_>, peer: &PeerName, desired: &DesiredBurst) -> Returned {
-    let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
+    let import = peers::import(view.peers, peer);
     let wait = import.and_then(|import| import.queue_wait).unwrap_or_default();
     let again = later(view.now.wall, wait.duration()).strftime("%H:%M:%S UTC");
     let message = format!(

@@ -6,12 +6,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tributary_api::hosted_burst::HostedBurst;
-use tributary_api::peer::ImportPolicy;
 use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 
 use super::slot::{Change, SlotStep, SlotView};
 use super::teardown::wake;
 use crate::addresses::Unusable;
+use crate::peers;
 
 /// Where a lead is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -60,7 +60,7 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         return Lead::unknown("the lead broker's address is not known yet".into());
     };
     let (peer, end) = (PeerName::from(hosted.spec.peer.as_str()), |ip| SocketAddr::new(ip, lead.port));
-    if import(view, &peer).is_none() {
+    if peers::import(view.peers, &peer).is_none() {
         let trouble =
             format!("there is no import of ClusterPeer {peer} any more: its brokers here are led nowhere else");
         return Lead { stays: true, ..Lead::unknown(trouble) };
@@ -109,11 +109,10 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
 }
 
 fn judge(view: &SlotView<'_>, peer: &PeerName, address: IpAddr) -> Result<IpAddr, Unusable> {
-    view.ours.check_of_peer(address, import(view, peer).map(|import| import.lead_ranges.as_slice()).unwrap_or_default())
-}
-
-fn import<'a>(view: &SlotView<'a>, peer: &PeerName) -> Option<&'a ImportPolicy> {
-    view.peers.get(peer)?.import.as_ref()
+    view.ours.check_of_peer(
+        address,
+        peers::import(view.peers, peer).map(|import| import.lead_ranges.as_slice()).unwrap_or_default(),
+    )
 }
 
 /// That an address is refused. Whose it is here, is not told.

@@ -31,23 +31,6 @@ pub(crate) struct Entry {
     pub nodes: Vec<NewNodes>,
 }
 
-/// What a peer holds, as its quotas count it: every burst with all the brokers it may grow to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Held {
-    /// Bursts.
-    pub bursts: u32,
-    /// Brokers.
-    pub brokers: u32,
-    /// Cores.
-    pub cores: u32,
-    /// GPUs.
-    pub gpus: u32,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Bytes of ephemeral storage.
-    pub ephemeral_storage: u64,
-}
-
 /// All promises.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ledger {
@@ -57,15 +40,21 @@ pub struct Ledger {
     sums: BTreeMap<PeerName, Sum>,
 }
 
-/// What a peer holds, in numbers that nothing overflows.
+/// What a peer holds, as its quotas count it: every burst with all the brokers it may grow to. Nothing overflows the numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Sum {
-    bursts: u64,
-    brokers: u64,
-    cores: u64,
-    gpus: u64,
-    memory: u128,
-    ephemeral_storage: u128,
+pub struct Sum {
+    /// Bursts.
+    pub bursts: u64,
+    /// Brokers.
+    pub brokers: u64,
+    /// Cores.
+    pub cores: u64,
+    /// GPUs.
+    pub gpus: u64,
+    /// Bytes of memory.
+    pub memory: u128,
+    /// Bytes of ephemeral storage.
+    pub ephemeral_storage: u128,
 }
 
 impl Ledger {
@@ -138,21 +127,12 @@ impl Ledger {
     }
 
     /// What a peer holds, apart from the slot in question.
-    pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> Held {
+    pub fn held_by(&self, peer: &PeerName, besides: Option<&SlotKey>) -> Sum {
         let mut sum = self.sums.get(peer).copied().unwrap_or_default();
         if let Some(besides) = besides.and_then(|key| self.entry(key)).filter(|entry| entry.peer == *peer) {
             sum -= Sum::of(besides);
         }
-        let count = |sum: u64| u32::try_from(sum).unwrap_or(u32::MAX);
-        let bytes = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
-        Held {
-            bursts: count(sum.bursts),
-            brokers: count(sum.brokers),
-            cores: count(sum.cores),
-            gpus: count(sum.gpus),
-            memory: bytes(sum.memory),
-            ephemeral_storage: bytes(sum.ephemeral_storage),
-        }
+        sum
     }
 
     /// The promises in a namespace, reservations included.
@@ -291,12 +271,12 @@ mod tests {
                     let peer = PeerName::from(format!("peer-{peer}").as_str());
                     let mine = |ledger: &Ledger| {
                         let all = ledger.entries().filter(|(_, entry)| entry.peer == peer);
-                        all.map(|(_, entry)| entry.max_size).collect::<Vec<_>>()
+                        all.map(|(_, entry)| u64::from(entry.max_size)).collect::<Vec<_>>()
                     };
                     let held = ledger.held_by(&peer, None);
-                    prop_assert_eq!((held.bursts as usize, held.brokers), (mine(&ledger).len(), mine(&ledger).iter().sum::<u32>()));
+                    prop_assert_eq!((held.bursts as usize, held.brokers), (mine(&ledger).len(), mine(&ledger).iter().sum()));
                     let besides = ledger.held_by(&peer, Some(&key)).brokers;
-                    let own = ledger.entry(&key).filter(|entry| entry.peer == peer).map_or(0, |entry| entry.max_size);
+                    let own = ledger.entry(&key).filter(|entry| entry.peer == peer).map_or(0, |entry| entry.max_size.into());
                     prop_assert_eq!(besides + own, held.brokers);
                     if before.held_by(&peer, None).brokers > held.brokers && what < 3 {
                         prop_assert_eq!(less.as_ref(), Some(&peer));

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, PropagationPolicy};
+use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
 use tributary_api::hosted_burst::{HostedBurst, is_hosted};
 use tributary_api::labels::{self, kubernetes::JOB_NAME, upstream};
@@ -79,7 +79,7 @@ impl Provider {
         let ours = found.as_ref().filter(|found| is_of_slot(*found));
         if let Some(ours) = ours.filter(|ours| ours.metadata.deletion_timestamp.is_none()) {
             if let (true, Some(doomed)) = (deletes, Doomed::of(ours)) {
-                sweep::delete::<MiniCluster>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<MiniCluster>(writer, &doomed).await?;
             } else if ours.owner_references().is_empty() {
                 return stuck("MiniCluster", name);
             }
@@ -91,7 +91,7 @@ impl Provider {
         match job.as_ref().map(|job| whose(job, found.as_ref(), name)) {
             Some(Whose::LeftBehind) => {
                 if let (true, Some(doomed)) = (deletes, job.as_ref().and_then(Doomed::of)) {
-                    sweep::delete::<Job>(writer, &doomed, PropagationPolicy::Background).await?;
+                    sweep::delete::<Job>(writer, &doomed).await?;
                     return Ok(Left::Going);
                 }
                 // The garbage collector has yet to come.
@@ -123,7 +123,7 @@ impl Provider {
                 continue;
             }
             if let Some(doomed) = Doomed::of(pod).filter(|_| deletes && is_orphan(pod, name)) {
-                sweep::delete::<Pod>(writer, &doomed, PropagationPolicy::Background).await?;
+                sweep::delete::<Pod>(writer, &doomed).await?;
             } else {
                 left = stuck("pod", &pod.name_any())?;
             }

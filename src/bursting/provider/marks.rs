@@ -24,7 +24,8 @@ use super::ledger::SlotKey;
 use super::left;
 use super::memory::Memory;
 use super::slot::{self, ClaimKey, Wanted, holder};
-use crate::peers::PeerView;
+use crate::peers::{self, PeerView};
+use crate::sync_store::Answer;
 use crate::tunnels;
 use crate::turns::Line;
 
@@ -195,7 +196,7 @@ impl Provider {
 
     /// Enters what a peer wants of a burst: which slots that may mean something for. What means nothing here is answered.
     fn enter(&self, claim: &ClaimKey, peers: &BTreeMap<PeerName, PeerView>) -> BTreeSet<SlotKey> {
-        let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+        let import = peers::import(peers, &claim.0);
         let (touched, answer) = {
             let mut state = self.state.lock();
             // Looked up while the state is locked, as in `saw`.
@@ -203,7 +204,7 @@ impl Provider {
             let touched = state.slots.claim(claim, wanted.as_ref(), import);
             let place = wanted.as_ref().and_then(|wanted| state.slots.place(claim, wanted, import));
             let answer = match (&wanted, place) {
-                (Some(Wanted::Tombstone), None) => Some(slot::Answered::Nothing),
+                (Some(Wanted::Tombstone), None) => Some(Answer::Nothing),
                 (Some(wanted), Some(slot)) if state.slots.waits(&slot, claim) => Some(slot::one_of_too_many(wanted)),
                 _ => None,
             };
@@ -220,7 +221,7 @@ impl Provider {
         let state = self.state.lock();
         let here = |claim: ClaimKey| {
             let wanted = self.shared.exchange.claim(&claim)?;
-            let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+            let import = peers::import(peers, &claim.0);
             let belongs_here = state.slots.place(&claim, &wanted, import).as_ref() == Some(slot);
             belongs_here.then_some((claim, wanted))
         };

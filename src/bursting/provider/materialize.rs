@@ -18,7 +18,7 @@ use tributary_api::names;
 use tributary_api::peer::ImportPolicy;
 use tributary_cluster::apply::controller_reference;
 use tributary_config::BurstingConfig;
-use tributary_contract::{ClusterUid, Credential, DesiredBurst, HostedKey, PeerName};
+use tributary_contract::{ClusterUid, Credential, DesiredBurst, PeerName};
 use tributary_flux::RankMap;
 use tributary_render::{Context, HostedSide, Rendered};
 use tributary_telemetry::TraceContext;
@@ -29,7 +29,7 @@ use crate::spans;
 use crate::template::{BurstTemplate, FluxTemplate, LeadTemplate, PodTemplate};
 
 /// Key of the certificate in its Secret.
-pub(crate) const CURVE_CERT: &str = "curve.cert";
+const CURVE_CERT: &str = "curve.cert";
 /// Name of the port of the lead Service.
 const PORT_NAME: &str = "flux";
 /// The port that brokers of a burst connect to.
@@ -105,14 +105,9 @@ fn traceparent(trace: Option<TraceContext>) -> Option<BTreeMap<String, String>> 
     trace.map(|trace| [(labels::TRACEPARENT.to_owned(), trace.to_string())].into())
 }
 
-/// Identity of a hosted burst.
-pub(crate) fn key(spec: &HostedBurstSpec) -> HostedKey {
-    HostedKey {
-        root_cluster: spec.root_cluster_uid.as_str().into(),
-        mini_cluster: spec.root.uid.clone(),
-        burst: spec.burst_uid.as_str().into(),
-        incarnation: spec.root.incarnation.clone(),
-    }
+/// Identity of a hosted burst. Another key under the same name is a replacement: drained, deleted, then made anew.
+pub(crate) fn key(spec: &HostedBurstSpec) -> [&str; 4] {
+    [&spec.root_cluster_uid, &spec.root.uid, &spec.burst_uid, &spec.root.incarnation]
 }
 
 /// Everything made for a hosted burst besides its Secret.
@@ -182,6 +177,12 @@ pub(crate) fn secret(hosted: &HostedBurst, credential: &Credential) -> Secret {
         type_: Some("Opaque".into()),
         ..Secret::default()
     }
+}
+
+/// The certificate of such a Secret.
+pub(crate) fn certificate(secret: Secret) -> Option<String> {
+    let text = secret.data?.remove(CURVE_CERT)?;
+    String::from_utf8(text.0).ok()
 }
 
 /// A Service without selector: broker.toml names it, and it goes wherever the EndpointSlices say.

@@ -1,7 +1,7 @@
 //! ProvisioningRequests, as requests to the API server: made, looked at, taken away.
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplate};
-use kube::api::{Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -103,8 +103,9 @@ impl Provider {
 
     /// Deletes the request and its PodTemplate; those of the same name that are not ours stay.
     pub(super) async fn end_request(&self, key: &SlotKey, hosted: &HostedBurst) -> Result<Request, RequestError> {
-        let request = self.end_one::<ProvisioningRequest>(key, hosted).await?;
-        let template = self.end_one::<PodTemplate>(key, hosted).await?;
+        let name = names::scale_up(&key.1);
+        let request = self.end_one::<ProvisioningRequest>(key, &name, Some(hosted)).await?;
+        let template = self.end_one::<PodTemplate>(key, &name, Some(hosted)).await?;
         Ok(if request || template { Request::Unknown } else { Request::Gone })
     }
 
@@ -124,15 +125,19 @@ impl Provider {
         }
     }
 
-    /// Whether there was one.
-    async fn end_one<K>(&self, key: &SlotKey, hosted: &HostedBurst) -> Result<bool, RequestError>
+    /// Deletes what was made for a hosted burst under this name; what is not ours stays. Whether there was one.
+    pub(super) async fn end_one<K>(
+        &self,
+        key: &SlotKey,
+        name: &str,
+        hosted: Option<&HostedBurst>,
+    ) -> Result<bool, RequestError>
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned,
         K: std::fmt::Debug,
     {
-        let name = names::scale_up(&key.1);
         let api: Api<K> = Api::namespaced(self.shared.clients.reader.clone(), &key.0);
-        let found = absence(api.get_metadata(&name).await, &name);
+        let found = absence(api.get_metadata(name).await, name);
         let found =
             found.map_err(|error| RequestError::new("look for", format!("{} {}/{name}", K::kind(&()), key.0), error));
         let found = match found {
@@ -141,11 +146,12 @@ impl Provider {
             Err(error) if error.cause().is_not_found() => None,
             Err(error) => return Err(error),
         };
-        let Some(doomed) = found.and_then(|found| Doomed::of_owner(&found, hosted.uid().as_deref())) else {
+        let owner = hosted.and_then(ResourceExt::uid);
+        let Some(doomed) = found.and_then(|found| Doomed::of_owner(&found, owner.as_deref())) else {
             return Ok(false);
         };
         let writer = &self.shared.clients.writer;
-        sweep::delete::<K>(writer, &doomed, PropagationPolicy::Background).await?;
+        sweep::delete::<K>(writer, &doomed).await?;
         Ok(true)
     }
 }

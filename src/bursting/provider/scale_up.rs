@@ -20,6 +20,7 @@ use tributary_api::peer::ImportPolicy;
 use tributary_clock::Mono;
 use tributary_contract::{DesiredBurst, PeerName, PossibleCapacity, Rejection, RejectionReason};
 use tributary_flux::Idset;
+use tributary_render::nodes::Amounts;
 
 use super::capacity::open;
 use super::kueue;
@@ -28,8 +29,8 @@ use super::slot::{SlotStep, SlotView};
 use super::sync;
 use super::teardown::{self, Reason};
 use super::whole;
-use crate::nodes::{Amounts, NodeChoice, NodeView};
-use crate::peers::dearest;
+use crate::nodes::{NodeChoice, NodeView};
+use crate::peers::{self, dearest};
 use crate::timing::later;
 
 /// Brokers that found no room.
@@ -245,7 +246,7 @@ impl Returned {
         desired: &DesiredBurst,
         (reason, why): (Reason, Option<&str>),
     ) -> Self {
-        let import = view.peers.get(peer).and_then(|peer| peer.import.as_ref());
+        let import = peers::import(view.peers, peer);
         let wait = wait(import);
         let again = later(view.now.wall, wait.duration()).strftime("%H:%M:%S UTC");
         let why = why.map(|why| format!("; {why}")).unwrap_or_default();

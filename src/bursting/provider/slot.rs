@@ -18,7 +18,6 @@ use tributary_clock::Now;
 use tributary_config::BurstingConfig;
 use tributary_contract::{
     BurstPhase, BurstUid, CredentialRequest, DesiredBurst, ObservedBurst, PeerName, Rejection, RejectionReason,
-    UseReport,
 };
 
 use super::admission::{self, Admitted, Facts};
@@ -39,9 +38,9 @@ use crate::contact::Contacts;
 use crate::nodes::PodView;
 use crate::note::Note;
 use crate::ours::Ours;
-use crate::peers::PeerView;
+use crate::peers::{self, PeerView};
 use crate::preflight::attempt::Target;
-use crate::sync_store::Listed;
+use crate::sync_store::{Answer, Listed};
 
 /// Whose claim it is.
 pub(crate) type ClaimKey = (PeerName, BurstUid);
@@ -52,15 +51,6 @@ pub(crate) enum Wanted {
     Burst(Arc<DesiredBurst>),
     /// The end of it.
     Tombstone,
-}
-
-/// What is answered to a claim.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answered {
-    /// Where it stands.
-    Observed(Box<ObservedBurst>),
-    /// Nothing of it is here.
-    Nothing,
 }
 
 /// All that a step looks at.
@@ -172,7 +162,7 @@ pub(crate) enum Change {
 pub(crate) struct SlotStep {
     /// What has to be done.
     pub changes: Vec<Change>,
-    pub answers: BTreeMap<ClaimKey, Answered>,
+    pub answers: BTreeMap<ClaimKey, Answer>,
     /// What to tell people, on the HostedBurst.
     pub notes: Vec<Note>,
     /// The memory of the slot afterwards.
@@ -213,11 +203,11 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
     for (key, wanted) in view.claims {
         let answer = match wanted {
             Wanted::Tombstone if *key == holder => continue,
-            Wanted::Tombstone => Answered::Nothing,
+            Wanted::Tombstone => Answer::Nothing,
             Wanted::Burst(desired) if *key == holder && is_same_instance(hosted, desired) => continue,
             Wanted::Burst(desired) if is_successor(hosted, &key.0, desired) => {
                 let message = "an earlier burst of this name is leaving";
-                observed(desired, BurstPhase::Draining, message)
+                observed(desired, BurstPhase::Draining, message).into()
             }
             Wanted::Burst(desired) => {
                 // Whose it is, is nobody's business but theirs.
@@ -229,7 +219,7 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
                     false => "a burst of another cluster has this name here".to_owned(),
                 };
                 let taken = format!("{taken}: give the burst another name (clusters[].name)");
-                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
+                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken)).into()
             }
         };
         step.answers.insert(key.clone(), answer);
@@ -251,9 +241,9 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                 step.memory
                     .fates
                     .retain(|known, fate| known != key || !fate.is_final() && matches!(fate, Fate::Released { .. }));
-                Answered::Nothing
+                Answer::Nothing
             }
-            Wanted::Tombstone => leaving(key, &step.memory),
+            Wanted::Tombstone => leaving(key, &step.memory).into(),
             // A person has to free the name. Its own brokers may be what is left of one that was here before.
             Wanted::Burst(desired)
                 if !empty
@@ -262,14 +252,14 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                     && !step.memory.fates.contains_key(key) =>
             {
                 let taken = teardown::what_leaves(&step.memory);
-                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken))
+                rejected(desired, Rejection::new(RejectionReason::NameTaken, taken)).into()
             }
             // What became of it is kept until that is over: a tombstone may follow.
             Wanted::Burst(desired) if !empty => {
-                observed(desired, BurstPhase::Draining, &teardown::what_leaves(&step.memory))
+                observed(desired, BurstPhase::Draining, &teardown::what_leaves(&step.memory)).into()
             }
             Wanted::Burst(desired) => match past(view, key, desired, step) {
-                Some(answer) => answer,
+                Some(said) => said.into(),
                 // What was on offer in an earlier session may have been taken back since.
                 None if view.listed.lists(&key.0, &key.1) != Some(true) => continue,
                 // It was here, and its peer's bursts go to another namespace by now.
@@ -277,13 +267,14 @@ fn free_slot(view: &SlotView<'_>, step: &mut SlotStep) {
                 None if taken => rejected(
                     desired,
                     Rejection::new(RejectionReason::NameTaken, "another burst is about to take this name here"),
-                ),
+                )
+                .into(),
                 None => match offered(view, key, desired, step) {
                     Ok(()) => {
                         taken = true;
-                        observed(desired, BurstPhase::Pending, "")
+                        observed(desired, BurstPhase::Pending, "").into()
                     }
-                    Err(rejection) => rejected(desired, rejection),
+                    Err(rejection) => rejected(desired, rejection).into(),
                 },
             },
         };
@@ -298,16 +289,16 @@ pub(super) fn belongs_here(
     (peer, _): &ClaimKey,
     desired: &DesiredBurst,
 ) -> bool {
-    let import = peers.get(peer).and_then(|peer| peer.import.as_ref());
+    let import = peers::import(peers, peer);
     admission::slot_key(peer, desired, import) == *slot
 }
 
 /// The answer to a claim that is not looked at, because its peer has so many others on the same name.
-pub(super) fn one_of_too_many(wanted: &Wanted) -> Answered {
+pub(super) fn one_of_too_many(wanted: &Wanted) -> Answer {
     let message = "other bursts of the same peer want this name here, and are looked at first";
     match wanted {
-        Wanted::Burst(desired) => rejected(desired, Rejection::new(RejectionReason::NameTaken, message)),
-        Wanted::Tombstone => Answered::Nothing,
+        Wanted::Burst(desired) => rejected(desired, Rejection::new(RejectionReason::NameTaken, message)).into(),
+        Wanted::Tombstone => Answer::Nothing,
     }
 }
 
@@ -317,7 +308,7 @@ pub(super) fn past(
     key: &ClaimKey,
     desired: &DesiredBurst,
     step: &mut SlotStep,
-) -> Option<Answered> {
+) -> Option<ObservedBurst> {
     let incarnation = &desired.root.incarnation;
     if step.memory.fates.get(key).is_some_and(|fate| fate.incarnation() != incarnation) {
         step.memory.fates.remove(key);
@@ -354,7 +345,7 @@ pub(super) fn past(
         )),
         // That, or one before it, is what the root saw last.
         (Some(Fate::Released { reason, used, .. }), Some(_)) => {
-            Some(with_use(observed(desired, BurstPhase::Released, reason.message()), used))
+            Some(ObservedBurst { used, ..observed(desired, BurstPhase::Released, reason.message()) })
         }
         // The root took notice, and offers it anew.
         (Some(Fate::Released { .. }), None) => {
@@ -471,8 +462,8 @@ pub(super) fn holder(hosted: &HostedBurst) -> ClaimKey {
 
 /// Whether an offer is about exactly the instance that is hosted.
 pub(super) fn is_same_instance(hosted: &HostedBurst, desired: &DesiredBurst) -> bool {
-    let key = materialize::key(&hosted.spec);
-    key.burst == desired.uid && key.mini_cluster == desired.root.uid && key.incarnation == desired.root.incarnation
+    let (spec, root) = (&hosted.spec, &desired.root);
+    spec.burst_uid == desired.uid.as_str() && spec.root.uid == root.uid && spec.root.incarnation == root.incarnation
 }
 
 /// Whether an offer replaces what is hosted: the same MiniCluster of the same peer, in another life.
@@ -484,45 +475,35 @@ pub(super) fn is_successor(hosted: &HostedBurst, peer: &PeerName, desired: &Desi
         && !is_same_instance(hosted, desired)
 }
 
-pub(super) fn observed(desired: &DesiredBurst, phase: BurstPhase, message: &str) -> Answered {
-    Answered::Observed(Box::new(ObservedBurst {
+pub(super) fn observed(desired: &DesiredBurst, phase: BurstPhase, message: &str) -> ObservedBurst {
+    ObservedBurst {
         uid: desired.uid.clone(),
         observed_generation: desired.generation,
         incarnation: desired.root.incarnation.clone(),
         phase,
         message: message.to_owned(),
         ..ObservedBurst::default()
-    }))
-}
-
-fn with_use(answer: Answered, used: Option<UseReport>) -> Answered {
-    match answer {
-        Answered::Observed(said) => Answered::Observed(Box::new(ObservedBurst { used, ..*said })),
-        Answered::Nothing => Answered::Nothing,
     }
 }
 
-fn rejected(desired: &DesiredBurst, rejection: Rejection) -> Answered {
+fn rejected(desired: &DesiredBurst, rejection: Rejection) -> ObservedBurst {
     with_rejection(desired, BurstPhase::Rejected, rejection)
 }
 
-fn with_rejection(desired: &DesiredBurst, phase: BurstPhase, rejection: Rejection) -> Answered {
-    let Answered::Observed(mut said) = observed(desired, phase, &rejection.message) else {
-        unreachable!("observed() observes")
-    };
-    said.rejection = Some(rejection);
-    Answered::Observed(said)
+fn with_rejection(desired: &DesiredBurst, phase: BurstPhase, rejection: Rejection) -> ObservedBurst {
+    let said = observed(desired, phase, &rejection.message);
+    ObservedBurst { rejection: Some(rejection), ..said }
 }
 
 /// The answer to a tombstone while something of the burst is still here.
-fn leaving(key: &ClaimKey, memory: &Memory) -> Answered {
-    Answered::Observed(Box::new(ObservedBurst {
+fn leaving(key: &ClaimKey, memory: &Memory) -> ObservedBurst {
+    ObservedBurst {
         uid: key.1.clone(),
         message: memory.stuck.as_ref().map(|_| teardown::what_leaves(memory)).unwrap_or_default(),
         incarnation: memory.fates.get(key).map(Fate::incarnation).unwrap_or_default().to_owned(),
         phase: BurstPhase::Draining,
         ..ObservedBurst::default()
-    }))
+    }
 }
 
 #[cfg(test)]

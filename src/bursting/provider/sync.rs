@@ -21,11 +21,12 @@ use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
 use super::not_started;
 use super::provisioning::{self, Nodes};
 use super::scale_up;
-use super::slot::{Answered, Change, ClaimKey, SlotStep, SlotView, Wanted};
+use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::teardown::{wake, wake_for};
 use super::warm;
 use super::whole;
 use crate::note::Note;
+use crate::peers;
 use crate::preflight::attempt::{Circumstance, Course, Target, Trouble};
 use crate::preflight::facts;
 use crate::statements::{NOT_CHECKABLE, online_statement, preflight_statement};
@@ -83,7 +84,7 @@ pub(super) fn keep(
     let certified = certificate != Certified::No;
     let lead = lead::find(view, hosted, step);
     let made = view.mini_cluster.is_some();
-    let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
+    let import = peers::import(view.peers, &holder.0);
     let course = preflight(view, hosted, &lead, step);
     let ready = certificate == Certified::Sure && !course.holds && !lead.refused;
     let nodes = provisioning::attend(view, hosted, ready, step);
@@ -127,7 +128,7 @@ pub(super) fn keep(
     let phase = status.phase;
     let told = Told { message: (status.message == trouble).then_some(told), lead: course.told };
     let said = Saying { hosted, status: &status, phase, told };
-    step.answers.insert(holder.clone(), said.answer(view));
+    step.answers.insert(holder.clone(), said.answer(view).into());
     step.changes.push(Change::Status(Box::new(status)));
 }
 
@@ -232,7 +233,7 @@ pub(super) fn certify(
             }
             // What waits in a queue has no pods that lack it.
             let short = !all_ready(view, hosted) && !kueue::waits(view, hosted);
-            let just_lost = short && hosted_phase(hosted) == BurstPhase::Ready;
+            let just_lost = short && hosted.status.as_ref().is_some_and(|status| status.phase == BurstPhase::Ready);
             if missing || just_lost || short && age >= LOOK_AGAIN {
                 step.changes.push(Change::LookSecret);
             } else if short {
@@ -263,10 +264,6 @@ pub(super) fn certify(
             Certified::No
         }
     }
-}
-
-fn hosted_phase(hosted: &HostedBurst) -> BurstPhase {
-    hosted.status.as_ref().map(|status| status.phase).unwrap_or_default()
 }
 
 fn all_ready(view: &SlotView<'_>, hosted: &HostedBurst) -> bool {
@@ -323,7 +320,11 @@ pub(super) fn status(
     if old.phase != phase {
         match phase {
             BurstPhase::Accepted if old.times.is_none() => {
-                step.notes.push(Note::normal("Accepted", format!("a burst of {} was admitted", hosted.spec.peer)));
+                let HostedBurstSpec { peer, root, .. } = &hosted.spec;
+                step.notes.push(Note::normal(
+                    "Accepted",
+                    format!("a burst of {peer}'s MiniCluster {} is admitted", root.name),
+                ));
             }
             BurstPhase::Queued => step.notes.push(Note::normal("Queued", message.clone())),
             BurstPhase::Ready if simulated => step.notes.push(Note::normal("Ready", NOT_CHECKABLE)),
@@ -468,7 +469,7 @@ pub(super) struct Told {
 
 impl Saying<'_> {
     /// The answer to the claim that holds it.
-    pub(super) fn answer(self, view: &SlotView<'_>) -> Answered {
+    pub(super) fn answer(self, view: &SlotView<'_>) -> ObservedBurst {
         let Self { hosted, status, phase, told } = self;
         let findings = status.preflight.iter().cloned().map(Finding::from);
         let others = findings.filter(|one| !matches!(one.check, Check::LeadAddress | Check::Certificate));
@@ -479,7 +480,7 @@ impl Saying<'_> {
             Some(Wanted::Burst(desired)) => desired.generation,
             _ => u64::try_from(spec.generation).unwrap_or(0),
         };
-        Answered::Observed(Box::new(ObservedBurst {
+        ObservedBurst {
             uid: spec.burst_uid.as_str().into(),
             observed_generation: generation,
             incarnation: spec.root.incarnation.clone(),
@@ -496,6 +497,6 @@ impl Saying<'_> {
             times: status.times.clone().unwrap_or_default().into(),
             run: status.run.clone().map(Into::into),
             used: used(status),
-        }))
+        }
     }
 }

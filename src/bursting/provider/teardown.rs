@@ -257,7 +257,7 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         ..old
     };
     let said = Saying { hosted, status: &status, phase: BurstPhase::Draining, told: Told::default() };
-    step.answers.insert(holder(hosted), said.answer(view));
+    step.answers.insert(holder(hosted), said.answer(view).into());
     // Why it ends is stored before anything of it goes: a restarted agent must not take it for an eviction.
     let status = sync::with_conditions(status, view, hosted, step);
     step.changes.push(Change::Status(Box::new(status)));
@@ -277,12 +277,12 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
                 uses_nothing(view, step);
                 step.memory.ended(hosted, reason);
                 let said = slot::past(view, &holder(hosted), desired, step);
-                step.answers.extend(said.map(|said| (holder(hosted), said)));
+                step.answers.extend(said.map(|said| (holder(hosted), said.into())));
                 return;
             }
             // What is on offer now is another one.
             let message = "an earlier burst of this name is leaving";
-            step.answers.insert(holder(hosted), slot::observed(desired, BurstPhase::Draining, message));
+            step.answers.insert(holder(hosted), slot::observed(desired, BurstPhase::Draining, message).into());
         }
         step.memory.ended(hosted, reason);
         step.notes.push(Note::normal("Ended", reason.message()));

@@ -27,6 +27,7 @@ use super::slot::{Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::sync::{self, Certified, Saying, Told};
 use super::teardown::{self, Reason, wake_for};
 use crate::note::Note;
+use crate::peers;
 
 /// How long the result of an instance is kept for a root that is out of contact, counted from the loss.
 pub(super) const KEPT: Duration = Duration::from_secs(24 * 3600);
@@ -59,7 +60,7 @@ pub(super) fn keep(
         let ready = certificate == Certified::Sure;
         let nodes = provisioning::attend(view, hosted, ready, step);
         let with_brokers = view.mini_cluster.is_some() || ready && !nodes.hold;
-        let import = view.peers.get(&holder.0).and_then(|peer| peer.import.as_ref());
+        let import = peers::import(view.peers, &holder.0);
         let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
             Ok(materials) => {
                 step.changes.push(Change::Materialize(Box::new(materials)));
@@ -82,7 +83,7 @@ pub(super) fn keep(
     };
     let status = sync::with_conditions(status, view, hosted, step);
     let answer = Saying { hosted, status: &status, phase: status.phase, told: Told::default() }.answer(view);
-    step.answers.insert(holder.clone(), answer);
+    step.answers.insert(holder.clone(), answer.into());
     step.changes.push(Change::Status(Box::new(status)));
 }
 

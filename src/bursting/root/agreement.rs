@@ -11,8 +11,9 @@ use tributary_api::labels::condition::USAGE_AGREES;
 use tributary_cluster::conditions::Statement;
 use tributary_contract::PeerName;
 
-use super::burst_status::{Answer, Draft};
+use super::burst_status::Draft;
 use crate::note::Note;
+use crate::sync_store::Answer;
 
 /// How much longer than the other one side may count: the way of what is said, a connection that is made anew, an agent that
 /// restarts. And the drain: what says that it began may be lost.
@@ -31,7 +32,7 @@ impl Draft<'_> {
         let Some(Answer::Observed(said)) = self.answer(&peer) else { return };
         let Some(used) = said.used.filter(|_| self.is_current(said)) else { return };
         let (theirs, ours) = (Spent::from(used), self.status.used.until(self.view.now.wall));
-        let agreement = agreement(self.view.burst, &peer, &ours, &theirs);
+        let agreement = agreement(&self.view.burst, &peer, &ours, &theirs);
         if agreement.status == Some(false) {
             self.notes.push(Note::warning("UsageDiffers", agreement.message.clone()));
         }

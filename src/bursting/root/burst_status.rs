@@ -4,6 +4,7 @@
 //! peer only when nothing of the burst can join from there any more: see [`super::hold`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -28,23 +29,15 @@ use super::placement_backoff;
 use crate::contact::Contacts;
 use crate::note::Note;
 use crate::peers::{PeerView, dearest};
+use crate::sync_store::Answer;
 use crate::template::Charge;
 use crate::timing::{LOST_AFTER, elapsed, later};
 
 mod incarnation;
 
-/// What a peer says of a burst.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// Where it stands there.
-    Observed(Box<ObservedBurst>),
-    /// A tombstone: nothing of it is there.
-    Nothing,
-}
-
 /// All that a step looks at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BurstView<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct BurstView {
     /// The moment.
     pub now: Now,
     /// The moment, as budgets count it.
@@ -52,28 +45,26 @@ pub(crate) struct BurstView<'a> {
     /// How long an offer stays with a lost peer that does not have the certificate.
     pub grace: Duration,
     /// The Burst as it is stored.
-    pub burst: &'a Burst,
+    pub burst: Arc<Burst>,
     /// Name of this cluster.
-    pub own: &'a PeerName,
-    pub peers: &'a BTreeMap<PeerName, PeerView>,
+    pub own: PeerName,
+    pub peers: BTreeMap<PeerName, PeerView>,
     /// Since when they are away.
-    pub contacts: &'a Contacts,
-    /// What other Bursts claim of them.
-    pub claimed: &'a dyn Claims,
+    pub contacts: Contacts,
     /// What they say of this Burst.
-    pub answers: &'a BTreeMap<PeerName, Answer>,
+    pub answers: BTreeMap<PeerName, Answer>,
     /// Peers that were told to let go of it and have not confirmed.
-    pub withdrawing: &'a BTreeSet<PeerName>,
+    pub withdrawing: BTreeSet<PeerName>,
     /// Peers that what is said of it now does not reach, and why.
-    pub undeliverable: &'a BTreeMap<PeerName, String>,
+    pub undeliverable: BTreeMap<PeerName, String>,
     /// Why the lead broker's address is not known.
-    pub no_lead: Option<&'a NoLead>,
+    pub no_lead: Option<NoLead>,
     /// Its open connections through the tunnel.
     pub ends: Ends,
     /// Its root, if that is there.
-    pub root: Option<&'a MiniCluster>,
+    pub root: Option<Arc<MiniCluster>>,
     /// What the last look at its root's queue found of it.
-    pub seen: Option<&'a Seen>,
+    pub seen: Option<Seen>,
 }
 
 /// What a step decides.
@@ -87,18 +78,19 @@ pub(crate) struct BurstStep {
     pub wake: Option<Duration>,
 }
 
-/// Decides the next status of a Burst.
-pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
+/// Decides the next status of a Burst. `claimed`: what other Bursts claim of the peers.
+pub(crate) fn step(view: &BurstView, claimed: &dyn Claims) -> BurstStep {
     let none = BurstStatus::default();
     let old = view.burst.status.as_ref().unwrap_or(&none);
-    let mut draft = Draft { view, status: old.clone(), notes: Vec::new(), wake: None, parting: None, agreement: None };
+    let (status, notes) = (old.clone(), Vec::new());
+    let mut draft = Draft { view, claimed, status, notes, wake: None, parting: None, agreement: None };
     draft.adopt_incarnation();
     draft.see_network();
     draft.inherit_evictions();
     draft.take_word();
     draft.compare();
     match draft.held() {
-        _ if view.burst.spec.release => draft.release(),
+        _ if !offer::is_wanted(&view.burst) => draft.release(),
         Some((hold, why)) => draft.hold_back(hold, why),
         None => draft.hold(),
     }
@@ -116,7 +108,8 @@ pub(crate) fn step(view: &BurstView<'_>) -> BurstStep {
 
 /// A status under way.
 pub(super) struct Draft<'a> {
-    pub(super) view: &'a BurstView<'a>,
+    pub(super) view: &'a BurstView,
+    claimed: &'a dyn Claims,
     pub(super) status: BurstStatus,
     pub(super) notes: Vec<Note>,
     wake: Option<Duration>,
@@ -132,9 +125,9 @@ impl<'a> Draft<'a> {
         let before = self.status.held.take();
         let spent = Standing::tightest(own_accounts(&self.status, self.view), self.view.counted);
         let spec = &self.view.burst.spec;
-        let on_demand = spec.on_demand.as_ref().filter(|_| !spec.release);
+        let on_demand = spec.on_demand.as_ref().filter(|_| offer::is_wanted(&self.view.burst));
         let known = decide::last(Some(&self.status));
-        self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen));
+        self.status.demand = on_demand.map(|policy| decide::decide(&known, policy, self.view.seen.as_ref()));
         if let Some(Standing::Spent(why)) = spent {
             return Some((BurstHold::BudgetSpent, why));
         }
@@ -234,7 +227,9 @@ impl<'a> Draft<'a> {
     /// It is wanted nowhere.
     fn release(&mut self) {
         if self.left() {
-            self.set(BurstPhase::Released, "released".into());
+            let owned = offer::root_uid(&self.view.burst).is_some();
+            let message = if owned { "released" } else { "nothing owns this Burst, so nothing runs for it: delete it" };
+            self.set(BurstPhase::Released, message.into());
         }
     }
 
@@ -263,7 +258,7 @@ impl<'a> Draft<'a> {
 
     /// A peer that refused what is still on offer has changed its mind.
     fn take_late_acceptance(&mut self) {
-        let offered = offer::recipients(self.view.burst, self.view.peers);
+        let offered = offer::recipients(&self.view.burst, &self.view.peers);
         let accepted = offered.into_iter().find(|peer| match self.view.answers.get(peer) {
             Some(Answer::Observed(said)) => {
                 self.is_current(said) && (BurstPhase::Accepted..=BurstPhase::Ready).contains(&said.phase)
@@ -278,7 +273,7 @@ impl<'a> Draft<'a> {
 
     /// Who still refuses may have another reason by now, and says when its next try is. That is no other refusal.
     fn take_news_of_refusals(&mut self) {
-        let (burst, peers) = (self.view.burst, self.view.peers);
+        let (burst, peers) = (&self.view.burst, &self.view.peers);
         let mut refusals = std::mem::take(&mut self.status.refusals);
         for refusal in refusals.iter_mut().filter(|refusal| offer::stands(refusal, burst, peers)) {
             let Some(Answer::Observed(said)) = self.view.answers.get(refusal.peer.as_str()) else { continue };
@@ -382,7 +377,7 @@ impl<'a> Draft<'a> {
 
     /// No answer that counts: an offer is on its way, or this agent has just started.
     fn unanswered(&mut self, peer: &PeerName) {
-        let wish = offer::wish(self.view.burst);
+        let wish = offer::wish(&self.view.burst);
         let untouched = self.is_untouched(peer);
         let asked = self.view.peers.get(peer).is_some_and(|view| place::eligible(&wish, peer, view));
         if untouched && !asked {
@@ -398,7 +393,9 @@ impl<'a> Draft<'a> {
         let view = self.view;
         let mut excluded: BTreeMap<PeerName, String> = BTreeMap::new();
         excluded.insert(view.own.clone(), "is this cluster itself".into());
-        for refusal in self.status.refusals.iter().filter(|refusal| offer::stands(refusal, view.burst, view.peers)) {
+        let mut refusals = self.status.refusals.clone();
+        refusals.retain(|refusal| offer::stands(refusal, &view.burst, &view.peers));
+        for refusal in &refusals {
             let text = format!("refused ({}): {}", refusal.reason, refusal.message);
             excluded.insert(refusal.peer.as_str().into(), text);
         }
@@ -412,8 +409,8 @@ impl<'a> Draft<'a> {
             excluded.entry(peer).or_insert(text);
             self.wake_in(left);
         }
-        let wish = offer::wish(view.burst);
-        match place::place(&wish, view.peers, &view.claimed.claimed(), &excluded) {
+        let wish = offer::wish(&view.burst);
+        match place::place(&wish, &view.peers, &self.claimed.claimed(), &excluded) {
             Ok(peer) if let Some((first, left)) = self.asked_before(&peer, &wish, &excluded) => {
                 self.wake_in(left);
                 self.set(BurstPhase::Pending, format!("{first} is asked first, and is not connected for the moment"));
@@ -424,15 +421,9 @@ impl<'a> Draft<'a> {
                 self.place_on(peer);
             }
             Err(none) => {
-                let refusals: Vec<_> = self
-                    .status
-                    .refusals
-                    .iter()
-                    .filter(|refusal| offer::stands(refusal, view.burst, view.peers))
-                    .collect();
                 let phase = match refusals.as_slice() {
                     [] => BurstPhase::Pending,
-                    all if all.iter().all(|refusal| offer::evicted(refusal)) => BurstPhase::Evicted,
+                    all if all.iter().all(offer::evicted) => BurstPhase::Evicted,
                     _ => BurstPhase::Rejected,
                 };
                 self.set(phase, none.to_string());
@@ -464,8 +455,8 @@ impl<'a> Draft<'a> {
 
     /// What it costs there at this moment.
     fn price(&self, peer: &PeerName) -> Option<Price> {
-        let BurstView { burst, peers, claimed, .. } = self.view;
-        let grows = place::grows(peer, &offer::wish(burst), peers, &claimed.claimed());
+        let BurstView { burst, peers, .. } = self.view;
+        let grows = place::grows(peer, &offer::wish(burst), peers, &self.claimed.claimed());
         peers.get(peer).and_then(|there| there.price(grows))
     }
 
@@ -536,10 +527,10 @@ impl<'a> Draft<'a> {
 }
 
 /// The budgets that hold for a burst wherever it is.
-fn own_accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+fn own_accounts<'a>(status: &'a BurstStatus, view: &'a BurstView) -> impl Iterator<Item = Account<'a>> {
     let unpriced = status.peer.as_deref().filter(|_| status.price.is_none());
     let own = Account { name: "the burst", budget: &view.burst.spec.budget, spent: &status.spent, unpriced };
-    let of_root = view.root.and_then(move |root| {
+    let of_root = view.root.as_ref().and_then(move |root| {
         let spent = &root.status.as_ref()?.bursts_spent;
         Some(Account { name: "the root", budget: &root.spec.flux.bursting.budget, spent, unpriced })
     });
@@ -547,7 +538,7 @@ fn own_accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Itera
 }
 
 /// The budgets that hold for a burst where it is.
-pub(super) fn accounts<'a>(status: &'a BurstStatus, view: &BurstView<'a>) -> impl Iterator<Item = Account<'a>> {
+pub(super) fn accounts<'a>(status: &'a BurstStatus, view: &'a BurstView) -> impl Iterator<Item = Account<'a>> {
     let peer = status.peer.as_deref().and_then(|name| Some(view.peers.get(name)?.account(name)));
     own_accounts(status, view).chain(peer)
 }

@@ -30,11 +30,12 @@ const IN_AGENTS: &str = "connections of brokers break when another agent leads, 
 pub(super) fn conclude(
     status: &mut BurstStatus,
     old: &BurstStatus,
-    view: &BurstView<'_>,
+    view: &BurstView,
     agreement: Option<Statement>,
     notes: &mut Vec<Note>,
 ) {
-    let missing = view.root.filter(|_| status.phase == BurstPhase::Ready).and_then(|root| view.burst.shortfall(root));
+    let root = view.root.as_ref();
+    let missing = root.filter(|_| status.phase == BurstPhase::Ready).and_then(|root| view.burst.shortfall(root));
     if let Some(missing) = &missing {
         status.message.clone_from(missing);
     }
@@ -65,7 +66,7 @@ pub(super) fn conclude(
     };
     let delivered = delivered(status, old, view, notes);
     let (phase, ready_brokers, size) = (status.phase, status.ready_brokers, view.burst.spec.size);
-    let wanted = view.root.map_or(size, |root| view.burst.wanted(root));
+    let wanted = root.map_or(size, |root| view.burst.wanted(root));
     let online = match missing.is_some() && wanted > size && !status.simulated {
         true => {
             let message = format!("{ready_brokers} of {wanted} brokers are online");
@@ -115,7 +116,7 @@ pub(super) fn conclude(
 }
 
 /// How the tightest of its budgets stands. That it ends soon, has ended, or never ends, is an event as well.
-fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) -> Option<Statement> {
+fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView, notes: &mut Vec<Note>) -> Option<Statement> {
     let statement = Standing::tightest(accounts(status, view), view.counted)?.statement();
     let before = conditions::find(&old.conditions, BUDGET).map(|condition| condition.reason.as_str());
     let reason = statement.reason.as_str();
@@ -126,11 +127,11 @@ fn budget(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: 
 }
 
 /// Whether jobs ask for it, as far as that can be told. That it wakes or sleeps, or that nobody knows, is an event as well.
-fn demand(status: &BurstStatus, old: &BurstStatus, view: &BurstView<'_>, notes: &mut Vec<Note>) -> Option<Statement> {
+fn demand(status: &BurstStatus, old: &BurstStatus, view: &BurstView, notes: &mut Vec<Note>) -> Option<Statement> {
     let (demand, policy) = (status.demand.as_ref()?, view.burst.spec.on_demand.as_ref()?);
     let before = conditions::find(&old.conditions, DEMAND);
     let (wanted, reason, sentence) = decide::sentence(demand, policy);
-    if let Some(Seen { found: Err((reason, text)), .. }) = view.seen {
+    if let Some(Seen { found: Err((reason, text)), .. }) = &view.seen {
         if before.is_none_or(|before| before.reason != *reason) {
             notes.push(Note::warning(format!("Queue{reason}"), text.clone()));
         }
@@ -158,9 +159,9 @@ fn took(status: &BurstStatus) -> String {
 }
 
 /// Whether the peer can be told where the lead broker is. Said of bursts that had to wait for it.
-fn lead_address(old: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
+fn lead_address(old: &BurstStatus, view: &BurstView) -> Option<Statement> {
     let spec = &view.burst.spec;
-    let unknown = view.no_lead.filter(|_| spec.lead.is_none() && !spec.tunnel && !spec.release);
+    let unknown = view.no_lead.as_ref().filter(|_| spec.lead.is_none() && !spec.tunnel && !spec.release);
     match unknown {
         Some(why) => Some(Statement::fails(LEAD_ADDRESS, why.reason(), why.to_string())),
         None => {
@@ -174,7 +175,7 @@ fn lead_address(old: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
 
 /// Where its connections through the tunnel end. An agent that leads anew has none for a moment, and says nothing else then;
 /// before there are brokers, the provider looks whether the lead answers, which ends in the agents.
-fn tunnel_ends(status: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> {
+fn tunnel_ends(status: &BurstStatus, view: &BurstView) -> Option<Statement> {
     let Ends { in_pods, in_agents } = view.ends;
     match (in_pods, in_agents) {
         _ if !view.burst.spec.tunnel => None,
@@ -188,12 +189,7 @@ fn tunnel_ends(status: &BurstStatus, view: &BurstView<'_>) -> Option<Statement> 
 }
 
 /// Whether what is said of a burst reaches the peer it is placed on. Said only of bursts that once had a problem.
-fn delivered(
-    status: &BurstStatus,
-    old: &BurstStatus,
-    view: &BurstView<'_>,
-    notes: &mut Vec<Note>,
-) -> Option<Statement> {
+fn delivered(status: &BurstStatus, old: &BurstStatus, view: &BurstView, notes: &mut Vec<Note>) -> Option<Statement> {
     let problem = status.peer.as_ref().and_then(|peer| Some((peer, view.undeliverable.get(peer.as_str())?)));
     let Some((peer, problem)) = problem else {
         let known = old.conditions.iter().any(|condition| condition.type_ == DELIVERED);

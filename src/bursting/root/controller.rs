@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::PropagationPolicy;
 use kube::{Api, ResourceExt};
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
@@ -18,7 +16,7 @@ use tributary_api::labels;
 use tributary_api::labels::condition::{READY, RESTART_REQUIRED};
 use tributary_api::minicluster::{BurstStatus as RowStatus, MiniCluster};
 use tributary_api::peer::ClusterPeer;
-use tributary_clock::{Mono, Now};
+use tributary_clock::Mono;
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::{Cache, Subscription, controller_of};
 use tributary_cluster::engine::{Controller, Observed, nothing};
@@ -28,23 +26,19 @@ use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_cluster::{conditions, traced};
 use tributary_contract::ports::CredentialSource;
-use tributary_contract::tunnel::Ends;
 use tributary_contract::{BurstUid, Credential, CredentialRefusal, CredentialRequest, LeadAddress, Leave, PeerName};
 use tributary_telemetry::TraceContext;
 
-use super::burst_status::{self, Answer, BurstStep, BurstView};
+use super::burst_status::{self, BurstStep, BurstView};
 use super::credential::{self, Grant};
-use super::demand::decide::Seen;
 use super::demand::looker::Looker;
 use super::hold;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::plan::{self, Given, PlanChange};
-use crate::contact::Contacts;
 use crate::nodes::{NodeView, PodView};
 use crate::note::Note;
-use crate::peers::PeerView;
-use crate::provider::materialize::CURVE_CERT;
+use crate::provider::materialize;
 use crate::provider::slot::ClaimKey;
 use crate::shared::{FirstRound, Shared};
 use crate::turns::{Line, Pace};
@@ -174,10 +168,11 @@ impl Root {
         }
     }
 
-    /// The same for what a peer does. How much room it has, if that is all, matters to those alone that are placed nowhere.
+    /// The same for what a peer does. How much room it has, if that is all, matters to those alone that look for a place.
     pub(crate) fn mark_bursts_for(&self, peer: &PeerName, room_alone: bool, at: Mono) {
-        let is_placed = |burst: &Burst| burst.status.as_ref().is_some_and(|status| status.peer.is_some());
-        for burst in self.shared.caches.bursts.objects().iter().filter(|burst| !(room_alone && is_placed(burst))) {
+        let looks =
+            |burst: &Burst| offer::is_wanted(burst) && burst.status.as_ref().is_none_or(|status| status.peer.is_none());
+        for burst in self.shared.caches.bursts.objects().iter().filter(|burst| !room_alone || looks(burst)) {
             self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&**burst)), at);
         }
     }
@@ -247,7 +242,7 @@ impl Root {
                 }
                 PlanChange::Delete { name, uid } => {
                     let doomed = Doomed { key: ObjectKey { namespace: root.namespace(), name }, uid };
-                    sweep::delete::<Burst>(&self.shared.clients.writer, &doomed, PropagationPolicy::Background).await?;
+                    sweep::delete::<Burst>(&self.shared.clients.writer, &doomed).await?;
                     self.fresh.forget(&doomed.key, &doomed.uid);
                 }
             }
@@ -307,14 +302,17 @@ impl Root {
             // It may have the name of one that is gone, whose end nobody saw.
             self.withdraw_what_is_gone();
         }
-        let root = self.root_of(&burst);
-        let no_lead = root.as_ref().and_then(|(root, index_zero)| self.lead(root, index_zero).err());
+        let (root, index_zero) = self.root_of(&burst).unzip();
+        let index_zero = index_zero.unwrap_or_default();
+        let no_lead = root.as_ref().and_then(|root| self.lead(root, &index_zero).err());
         let holder = burst.status.as_ref().and_then(|status| status.peer.as_deref());
         let ends = holder.map(|peer| shared.tunnels.ends_of(&(peer.into(), uid.clone()))).unwrap_or_default();
         let seen = controller_of::<MiniCluster>(&*burst).and_then(|root| self.looker.seen(&root, &burst.spec.slot));
-        Some(PlacedView {
+        let view = BurstView {
             now: shared.now(),
             counted: shared.counted(),
+            grace: shared.times.grace,
+            own: shared.own.clone(),
             peers,
             contacts: shared.root_contacts(),
             answers: shared.exchange.answers(&uid),
@@ -325,13 +323,13 @@ impl Root {
             root,
             seen,
             burst,
-            _writing: writing,
-        })
+        };
+        Some(PlacedView { view, index_zero, _writing: writing })
     }
 
     async fn place(&self, view: PlacedView, step: BurstStep) -> Result<Outcome, RequestError> {
         let shared = &self.shared;
-        let PlacedView { burst, peers, root, .. } = &view;
+        let BurstView { burst, peers, .. } = &view.view;
         let stored = match self.record(burst, &step.status).await? {
             Some(stored) => {
                 // Before anything is waited for: an agent that stops leading goes no further than that.
@@ -343,8 +341,7 @@ impl Root {
             None => burst.clone(),
         };
         // What is said follows from what is stored, never from an intention.
-        let index_zero = root.as_ref().map(|(_, index_zero)| index_zero.as_slice()).unwrap_or_default();
-        shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, index_zero), || {
+        shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, &view.index_zero), || {
             offer::say(&shared.exchange, &stored, peers);
         });
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
@@ -397,8 +394,7 @@ impl Root {
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
         let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();
-        let bytes = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
-        let text = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(CredentialRefusal::NotReady)?;
+        let text = secret.and_then(materialize::certificate).ok_or(CredentialRefusal::NotReady)?;
         let digest = tributary_flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
         if digest.ok().as_ref() != Some(&request.digest) {
             tracing::warn!(burst = %key, "the Secret holds another certificate than the instance was started with");
@@ -447,19 +443,9 @@ pub(crate) struct RootView {
 
 /// A Burst, and what its status follows from.
 pub(crate) struct PlacedView {
-    now: Now,
-    counted: Timestamp,
-    burst: Arc<Burst>,
-    peers: BTreeMap<PeerName, PeerView>,
-    contacts: Contacts,
-    answers: BTreeMap<PeerName, Answer>,
-    withdrawing: BTreeSet<PeerName>,
-    undeliverable: BTreeMap<PeerName, String>,
-    no_lead: Option<NoLead>,
-    ends: Ends,
-    /// With the pods of its lead.
-    root: Option<(Arc<MiniCluster>, Vec<PodView>)>,
-    seen: Option<Seen>,
+    view: BurstView,
+    /// Pods of the lead broker.
+    index_zero: Vec<PodView>,
     /// Nobody else writes the status of a Burst until this one is written.
     _writing: OwnedMutexGuard<()>,
 }
@@ -522,23 +508,10 @@ impl Controller for Root {
                 let bursts: Vec<&Burst> = view.bursts.iter().map(|burst| &**burst).collect();
                 Step::Plan(plan::plan(&view.root, &bursts, given))
             }
-            View::Burst(view) => Step::Place(Box::new(burst_status::step(&BurstView {
-                now: view.now,
-                counted: view.counted,
-                grace: times.grace,
-                burst: &view.burst,
-                own: &self.shared.own,
-                peers: &view.peers,
-                contacts: &view.contacts,
-                claimed: &Others { root: self, besides: key },
-                answers: &view.answers,
-                withdrawing: &view.withdrawing,
-                undeliverable: &view.undeliverable,
-                no_lead: view.no_lead.as_ref(),
-                ends: view.ends,
-                root: view.root.as_ref().map(|(root, _)| &**root),
-                seen: view.seen.as_ref(),
-            }))),
+            View::Burst(view) => {
+                let claimed = Others { root: self, besides: key };
+                Step::Place(Box::new(burst_status::step(&view.view, &claimed)))
+            }
         }
     }
 

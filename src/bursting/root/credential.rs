@@ -3,7 +3,7 @@
 use tributary_api::burst::{Burst, BurstStatus, CredentialRecipient};
 use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
 
-use super::hold;
+use super::{hold, offer};
 use crate::peers::PeerView;
 
 /// What must happen before the certificate goes out.
@@ -29,7 +29,8 @@ pub(crate) fn grant(
     let spec = &burst.spec;
     let status = burst.status.clone().unwrap_or_default();
     let same_burst = burst.metadata.uid.as_deref() == Some(request.burst.as_str());
-    let placed_there = status.peer.as_deref() == Some(peer.as_str()) && !spec.release && status.held.is_none();
+    let placed_there =
+        status.peer.as_deref() == Some(peer.as_str()) && offer::is_wanted(burst) && status.held.is_none();
     let same_instance =
         spec.incarnation == request.incarnation && status.incarnation.as_ref() == Some(&spec.incarnation);
     let same_certificate = spec.credential_digest == request.digest && !request.digest.is_empty();
@@ -68,7 +69,7 @@ mod tests {
     fn burst() -> Burst {
         let spec =
             BurstSpec { incarnation: "job-1".into(), credential_digest: "sha256:aa".into(), ..BurstSpec::default() };
-        let mut burst = Burst::new("b", spec);
+        let mut burst = offer::tests::owned(Burst::new("b", spec));
         burst.metadata.uid = Some("uid-1".into());
         let status =
             BurstStatus { peer: Some("west".into()), incarnation: Some("job-1".into()), ..BurstStatus::default() };
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn nobody_else_gets_it() {
         type Change = fn(&mut Burst, &mut CredentialRequest);
-        let table: [(&str, Change); 8] = [
+        let table: [(&str, Change); 9] = [
             ("another peer", |burst, _| burst.status.as_mut().unwrap().peer = Some("north".into())),
             ("placed nowhere", |burst, _| burst.status.as_mut().unwrap().peer = None),
             ("another burst", |_, request| request.burst = "uid-2".into()),
@@ -141,6 +142,7 @@ mod tests {
             ("placed for an old instance", |burst, _| burst.spec.incarnation = "job-2".into()),
             ("another certificate", |_, request| request.digest = "sha256:bb".into()),
             ("being released", |burst, _| burst.spec.release = true),
+            ("without a root", |burst, _| burst.metadata.owner_references = None),
             ("being deleted", |burst, _| {
                 let Some(at) = jiff::Timestamp::from_second(1).ok() else { return };
                 burst.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));

@@ -56,24 +56,23 @@ mod tests {
         contacts.observe([&west], now.mono);
         let price = Price { core_hour: "1".parse().unwrap(), ..Price::default() };
         let peer = PeerView { state: PeerState::Connected, price: Some(price), ..PeerView::default() };
-        step(&BurstView {
+        let view = BurstView {
             now,
             counted: now.wall,
             grace: Times::default().grace,
-            burst,
-            own: &"east".into(),
-            peers: &[(west, peer)].into(),
-            contacts: &contacts,
-            claimed: &BTreeMap::new(),
-            answers: &BTreeMap::new(),
-            withdrawing: &BTreeSet::new(),
-            undeliverable: &BTreeMap::new(),
+            burst: burst.clone().into(),
+            own: "east".into(),
+            peers: [(west, peer)].into(),
+            contacts,
+            answers: BTreeMap::new(),
+            withdrawing: BTreeSet::new(),
+            undeliverable: BTreeMap::new(),
             no_lead: None,
             ends: Ends::default(),
             root: None,
             seen: None,
-        })
-        .status
+        };
+        step(&view, &BTreeMap::new()).status
     }
 
     fn used(burst: &Burst) -> Usage {
@@ -91,7 +90,7 @@ mod tests {
             template: BurstTemplate::of(&root.spec).to_json(),
             ..BurstSpec::default()
         };
-        let mut burst = Burst::new("lake-burst-0", spec);
+        let mut burst = offer::tests::owned(Burst::new("lake-burst-0", spec));
         burst.status = Some(BurstStatus { hosted_uid: Some("hosted".into()), ..next(&burst) });
         burst
     }

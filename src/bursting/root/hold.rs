@@ -16,9 +16,10 @@ use tributary_api::labels;
 use tributary_clock::Now;
 use tributary_contract::{ClusterUid, PeerName};
 
-use super::burst_status::{Answer, Draft};
+use super::burst_status::Draft;
 use crate::note::Note;
 use crate::peers::PeerView;
+use crate::sync_store::Answer;
 use crate::timing::{LOST_AFTER, elapsed, later, reserved_for};
 
 /// Characters of a person's name that are kept.
@@ -92,7 +93,7 @@ impl<'a> Draft<'a> {
 
     /// A person may let the slot of a lost peer go. Whoever is back speaks for itself.
     pub(super) fn take_word(&mut self) {
-        let Some(word) = word(self.view.burst, &self.status) else { return };
+        let Some(word) = word(&self.view.burst, &self.status) else { return };
         let peer = PeerName::from(word.peer.as_str());
         if self.away(&peer).is_none() {
             return;
@@ -173,7 +174,7 @@ impl<'a> Draft<'a> {
                     self.wake_in(counted);
                 }
                 self.status.reserved_until = None;
-                self.set(BurstPhase::Lost, waits_for(self.view.burst, peer.as_str(), why));
+                self.set(BurstPhase::Lost, waits_for(&self.view.burst, peer.as_str(), why));
             }
         }
         false

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, BurstStatus};
 use tributary_api::labels::{self, reason};
+use tributary_cluster::apply::controller_reference;
 use tributary_contract::{DesiredBurst, PeerName, RejectionReason, RootIdentity};
 
 use super::hold;
@@ -23,7 +26,7 @@ pub(crate) fn recipients(burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) ->
     let status = burst.status.as_ref().unwrap_or(&none);
     // Of a run that has ended nothing is wanted but its logs.
     let over = status.run.as_ref().is_some_and(|run| run.has_ended() && run.logs_gone);
-    if burst.spec.release || status.held.is_some() || over {
+    if !is_wanted(burst) || status.held.is_some() || over {
         return BTreeSet::new();
     }
     if let Some(peer) = status.peer.as_deref().map(PeerName::from) {
@@ -154,13 +157,55 @@ pub(crate) fn evicted(refusal: &BurstRefusal) -> bool {
     [RejectionReason::EvictedByProvider.as_str(), reason::NEVER_JOINED].contains(&refusal.reason.as_str())
 }
 
+/// Metadata of the Burst for a slot of `owner`, whose name is in the label `of`.
+pub(super) fn metadata(
+    owner: &impl Resource<DynamicType = ()>,
+    of: &str,
+    name: String,
+    slot: &str,
+    annotations: BTreeMap<String, String>,
+) -> ObjectMeta {
+    let owner_name = owner.name_any();
+    let labels = [(labels::kubernetes::MANAGED_BY, labels::TRIBUTARY), (of, &owner_name), (labels::SLOT, slot)];
+    let user = owner.labels().get(labels::USER).map(|user| (labels::USER, user.as_str()));
+    let labels = labels.into_iter().chain(user).map(|(key, value)| (key.to_owned(), value.to_owned()));
+    ObjectMeta {
+        name: Some(name),
+        namespace: owner.namespace(),
+        labels: Some(labels.collect()),
+        annotations: Some(annotations).filter(|all| !all.is_empty()),
+        owner_references: controller_reference(owner).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
 /// UID of a Burst; empty for one that was never stored.
 pub(crate) fn uid(burst: &Burst) -> &str {
     burst.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether it is to run. One that nothing owns counts as released: nobody would ever end it. It was restored from a backup, or its
+/// root was deleted alone.
+pub(crate) fn is_wanted(burst: &Burst) -> bool {
+    !burst.spec.release && root_uid(burst).is_some()
 }
 
 /// UID of the root MiniCluster, or of the FluxJob that was sent, which owns the Burst.
 pub(crate) fn root_uid(burst: &Burst) -> Option<&str> {
     let owners = burst.metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    /// As an agent makes it.
+    pub(crate) fn owned(mut burst: Burst) -> Burst {
+        let owner = OwnerReference { controller: Some(true), uid: "root".into(), ..OwnerReference::default() };
+        burst.metadata.owner_references = Some(vec![owner]);
+        burst
+    }
 }

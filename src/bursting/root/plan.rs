@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
 use tributary_api::minicluster::{BurstCluster, BurstMode, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
 use tributary_api::names;
-use tributary_cluster::apply::controller_reference;
 use tributary_cluster::{conditions, traced};
 use tributary_contract::LeadAddress;
 use tributary_flux::{RankMap, Slot};
@@ -258,26 +257,12 @@ fn delete(burst: &Burst) -> PlanChange {
 }
 
 fn burst(root: &MiniCluster, spec: BurstSpec, trace: Option<TraceContext>) -> Burst {
-    let root_name = root.metadata.name.clone().unwrap_or_default();
-    let labels = [
-        (labels::kubernetes::MANAGED_BY, labels::TRIBUTARY),
-        (labels::MINICLUSTER, &root_name),
-        (labels::SLOT, &spec.slot),
-    ];
-    let user = root.metadata.labels.as_ref().and_then(|all| all.get_key_value(labels::USER));
-    let user = user.map(|(key, user)| (key.clone(), user.clone()));
     let retry = root.metadata.annotations.as_ref().and_then(|annotations| annotations.get(labels::RETRY));
     let retry = retry.map(|retry| (labels::RETRY.to_owned(), retry.clone()));
     let trace = trace.map(|trace| (labels::TRACEPARENT.to_owned(), trace.to_string()));
-    let annotations: BTreeMap<String, String> = retry.into_iter().chain(trace).collect();
-    let metadata = ObjectMeta {
-        name: Some(names::burst_object(&root_name, &spec.slot)),
-        namespace: root.metadata.namespace.clone(),
-        labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(user).collect()),
-        annotations: Some(annotations).filter(|all| !all.is_empty()),
-        owner_references: controller_reference(root).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
+    let annotations = retry.into_iter().chain(trace).collect();
+    let name = names::burst_object(&root.name_any(), &spec.slot);
+    let metadata = offer::metadata(root, labels::MINICLUSTER, name, &spec.slot, annotations);
     Burst { metadata, spec, status: None }
 }
 

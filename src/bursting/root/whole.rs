@@ -3,7 +3,6 @@
 //! From there on it is a burst like any other, with a rank map of its own in which it is slot 0: placed, offered, admitted,
 //! leased and released by the same rules. Its owner is the FluxJob, so it ends with that.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use tributary_api::burst::{Burst, BurstSpec};
@@ -12,10 +11,10 @@ use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::Overflow;
 use tributary_api::minicluster::MiniCluster;
 use tributary_api::{labels, names};
-use tributary_cluster::apply::controller_reference;
 use tributary_contract::Leave;
 use tributary_render::rank_map::rank_map_of;
 
+use super::offer;
 use crate::provider::materialize::whole_spec;
 use crate::template::{self, BurstTemplate};
 use crate::timing::Times;
@@ -60,24 +59,11 @@ pub fn burst(job: &FluxJob, wanted: &MiniCluster, overflow: &Overflow, times: &T
         drain: times.drain.into(),
         ..BurstSpec::default()
     };
-    let labels =
-        [(labels::kubernetes::MANAGED_BY, labels::TRIBUTARY), (labels::FLUX_JOB, name), (labels::SLOT, slot.as_str())];
-    let user = job.labels().get_key_value(labels::USER).map(|(key, user)| (key.clone(), user.clone()));
     let returned = job.status.as_ref().and_then(|status| status.returned.clone()).unwrap_or_default();
-    let metadata = ObjectMeta {
-        name: Some(names::sent_burst(name)),
-        namespace: job.metadata.namespace.clone(),
-        labels: Some(labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).chain(user).collect()),
-        // Whoever asked its last Burst to be offered again has had that; what was refused since then was refused.
-        annotations: job
-            .annotations()
-            .get(labels::RETRY)
-            .cloned()
-            .or(returned.retry)
-            .map(|retry| [(labels::RETRY.to_owned(), retry)].into()),
-        owner_references: controller_reference(job).map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
+    // Whoever asked its last Burst to be offered again has had that; what was refused since then was refused.
+    let retry = job.annotations().get(labels::RETRY).cloned().or(returned.retry);
+    let annotations = retry.map(|retry| (labels::RETRY.to_owned(), retry)).into_iter().collect();
+    let metadata = offer::metadata(job, labels::FLUX_JOB, names::sent_burst(name), &slot, annotations);
     let mut burst = Burst { metadata, spec, status: None };
     let offered = burst.offered();
     burst.spec.evictions = returned.evictions.into_iter().filter(|eviction| eviction.offer == offered).collect();

@@ -11,11 +11,10 @@
 
 use kube::Client;
 use kube::api::PostParams;
-use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::compared::{Both, WHOLE_GROUPS};
-use super::{Appliable, Applied, Applier, Verdict, controller_of, named};
+use super::{Appliable, Applied, Applier, Verdict, at, controller_of, named, send};
 use crate::error::{Cause, RequestError};
 use crate::key::ObjectKey;
 
@@ -109,8 +108,7 @@ impl Applier {
         let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?.to_string().into_bytes();
         let params = PostParams { dry_run: true, ..self.post_params() };
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).create(&params, wanted);
-        match self.writer.request::<Value>(request.map_err(|error| failed(error.into()))?).await.map_err(Cause::from) {
+        match send::<Value>(&self.writer, at::<K>(&key).create(&params, wanted)).await {
             Err(cause) if cause.is_already_exists() || cause.is_quota() || cause.is_of_dry_run() => Ok(()),
             Err(cause) => Err(failed(cause)),
             Ok(_) => Ok(()),
@@ -118,21 +116,16 @@ impl Applier {
     }
 
     async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<Value, Cause> {
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref()))
-            .create(&self.post_params(), wanted.to_string().into_bytes())?;
-        Ok(self.writer.request(strict(request)).await?)
+        let request = at::<K>(key).create(&self.post_params(), wanted.to_string().into_bytes());
+        send(&self.writer, request.map(strict)).await
     }
 
     async fn put<K: Appliable>(&self, key: &ObjectKey, body: &Value) -> Result<Value, Cause> {
-        let request = Request::new(K::url_path(&(), key.namespace.as_deref())).replace(
-            &key.name,
-            &self.post_params(),
-            body.to_string().into_bytes(),
-        )?;
-        Ok(self.writer.request(strict(request)).await?)
+        let request = at::<K>(key).replace(&key.name, &self.post_params(), body.to_string().into_bytes());
+        send(&self.writer, request.map(strict)).await
     }
 
-    fn post_params(&self) -> PostParams {
+    pub(super) fn post_params(&self) -> PostParams {
         PostParams { field_manager: Some(self.manager.clone()), ..PostParams::default() }
     }
 }
@@ -152,9 +145,7 @@ fn read<K: Appliable>(answer: Value) -> Result<K, Cause> {
 }
 
 async fn found<K: Appliable>(client: &Client, key: &ObjectKey) -> Result<Value, Cause> {
-    let request =
-        Request::new(K::url_path(&(), key.namespace.as_deref())).get(&key.name, &kube::api::GetParams::default())?;
-    Ok(client.request(request).await?)
+    send(client, at::<K>(key).get(&key.name, &kube::api::GetParams::default())).await
 }
 
 /// `wanted`, with what of `live` is not ours to take away.
@@ -190,101 +181,70 @@ fn replacement<K: Appliable>(wanted: &Value, live: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use http::{Request, Response};
+    use http::Method;
     use k8s_openapi::api::core::v1::{ConfigMap, Service};
-    use kube::client::Body;
 
     use super::*;
+    use crate::apply::tests::{applier, config_map, methods, stored};
 
-    fn ours(data: &str) -> ConfigMap {
-        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o-1", "controller": true});
-        serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": "c", "ownerReferences": [owner]}, "data": {"k": data},
-        }))
-        .unwrap()
+    fn ours() -> ConfigMap {
+        config_map("v", Some("o-1"))
     }
 
-    /// Methods and bodies, in their order.
-    type Seen = Arc<Mutex<Vec<(String, Value)>>>;
-
-    /// An API server that has this object, and remembers what was asked.
-    fn server(stored: Option<Value>) -> (Client, Seen) {
-        let seen = Seen::default();
-        let log = seen.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (stored, log) = (stored.clone(), log.clone());
-            async move {
-                let (head, body) = request.into_parts();
-                let body = body.collect_bytes().await?;
-                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-                log.lock().unwrap().push((head.method.to_string(), body.clone()));
-                let exists = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": ""});
-                let (code, answer) = match (head.method.as_str(), stored) {
-                    ("POST", Some(_)) => (409, exists),
-                    ("GET", Some(stored)) => (200, stored),
-                    ("PUT", Some(stored))
-                        if stored["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] =>
-                    {
-                        (
-                            409,
-                            json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "stale"}),
-                        )
-                    }
-                    _ => (200, body),
-                };
-                Ok::<_, tower::BoxError>(
-                    Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap(),
-                )
+    /// What an API server answers that has this object.
+    fn having(object: Value) -> impl Fn(&Method, Value) -> (u16, Value) + Clone {
+        move |method, body| {
+            let refused = |reason: &str| {
+                (409, json!({"kind": "Status", "status": "Failure", "code": 409, "reason": reason, "message": "stale"}))
+            };
+            let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+            match *method {
+                Method::POST => refused("AlreadyExists"),
+                Method::GET => (200, object.clone()),
+                Method::PUT if version(&object) != version(&body) => refused("Conflict"),
+                _ => (200, body),
             }
-        });
-        (Client::new(service, "n"), seen)
-    }
-
-    fn methods(seen: &Seen) -> Vec<String> {
-        seen.lock().unwrap().iter().map(|(method, _)| method.clone()).collect()
+        }
     }
 
     #[tokio::test]
     async fn a_free_name_takes_one_request_and_a_taken_one_is_left_alone() {
-        let (client, seen) = server(None);
-        let made = Applier::new(client, "m").own(&ours("v"), None).await.unwrap();
+        let (free, seen) = applier(stored);
+        let made = free.own(&ours(), None).await.unwrap();
         assert!(matches!(made, Applied::Created(_)));
-        assert_eq!(methods(&seen), ["POST"]);
+        assert_eq!(methods(&seen), [Method::POST]);
 
-        for owners in
-            [json!([]), json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1", "controller": true}])]
-        {
-            let theirs = json!({"metadata": {"namespace": "n", "name": "c", "uid": "u", "ownerReferences": owners}});
-            let (client, seen) = server(Some(theirs));
-            let applier = Applier::new(client, "m");
-            let error = applier.own(&ours("v"), None).await.unwrap_err();
+        for owner in [None, Some("p-1")] {
+            let mut theirs = json!(config_map("theirs", owner));
+            theirs["metadata"]["uid"] = json!("u");
+            let (applier, seen) = applier(having(theirs));
+            let error = applier.own(&ours(), None).await.unwrap_err();
             assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
-            let error = applier.own_once(&ours("v")).await.unwrap_err();
+            let error = applier.own_once(&ours()).await.unwrap_err();
             assert!(matches!(error.cause(), Cause::Foreign { .. }), "{error:?}");
-            assert_eq!(methods(&seen), ["POST", "GET", "POST", "GET"], "nothing is written over");
+            assert_eq!(
+                methods(&seen),
+                [Method::POST, Method::GET, Method::POST, Method::GET],
+                "nothing is written over"
+            );
         }
     }
 
     #[tokio::test]
     async fn what_is_ours_becomes_exactly_what_is_wanted_and_keeps_what_others_added() {
-        let applier = |client| Applier::new(client, "m");
-        let mut stored = applier(server(None).0).prepared(&ours("v")).unwrap();
-        stored["metadata"]["resourceVersion"] = json!("7");
-        stored["metadata"]["finalizers"] = json!(["them/hold"]);
-        stored["metadata"]["labels"] = json!({"theirs": "1"});
-        let (client, seen) = server(Some(stored.clone()));
-        let settled = applier(client).own(&ours("v"), None).await.unwrap();
-        assert!(matches!(settled, Applied::Unchanged));
-        assert_eq!(methods(&seen), ["POST", "GET"]);
+        let mut there = applier(stored).0.prepared(&ours()).unwrap();
+        there["metadata"]["resourceVersion"] = json!("7");
+        there["metadata"]["finalizers"] = json!(["them/hold"]);
+        there["metadata"]["labels"] = json!({"theirs": "1"});
+        let (settled, seen) = applier(having(there.clone()));
+        assert!(matches!(settled.own(&ours(), None).await.unwrap(), Applied::Unchanged));
+        assert_eq!(methods(&seen), [Method::POST, Method::GET]);
 
-        stored["data"]["intruder"] = json!("x");
-        let (client, seen) = server(Some(stored));
-        let mended = applier(client).own(&ours("v"), None).await.unwrap();
-        assert!(matches!(mended, Applied::Changed(_)));
-        let (method, body) = seen.lock().unwrap().pop().unwrap();
-        assert_eq!((method.as_str(), &body["data"]), ("PUT", &json!({"k": "v"})));
+        there["data"]["intruder"] = json!("x");
+        let (mending, seen) = applier(having(there));
+        assert!(matches!(mending.own(&ours(), None).await.unwrap(), Applied::Changed(_)));
+        let (method, _, body) = seen.lock().pop().unwrap();
+        assert_eq!((method, &body["data"]), (Method::PUT, &json!({"key": "v"})));
         let metadata = &body["metadata"];
         assert_eq!(metadata["labels"]["theirs"], "1");
         assert_eq!((&metadata["finalizers"], &metadata["resourceVersion"]), (&json!(["them/hold"]), &json!("7")));
@@ -292,24 +252,23 @@ mod tests {
 
     #[tokio::test]
     async fn what_others_write_meanwhile_is_judged_anew_and_what_took_its_place_is_left_alone() {
-        let applier = Applier::new(server(None).0, "m");
-        let mut cached = applier.prepared(&ours("v")).unwrap();
+        let mut cached = applier(stored).0.prepared(&ours()).unwrap();
         cached["metadata"]["uid"] = json!("u");
-        cached["data"]["k"] = json!("tampered");
+        cached["data"]["key"] = json!("tampered");
         // What the API server has by now, what becomes of it, and what is sent.
         let table = [
-            (json!("u"), json!("o-1"), None, vec!["PUT", "GET", "PUT"]),
-            (json!("u"), json!("o-2"), Some("it is controlled by"), vec!["PUT", "GET"]),
-            (json!("other"), json!("o-1"), Some("stale"), vec!["PUT", "GET"]),
+            (json!("u"), json!("o-1"), None, vec![Method::PUT, Method::GET, Method::PUT]),
+            (json!("u"), json!("o-2"), Some("it is controlled by"), vec![Method::PUT, Method::GET]),
+            (json!("other"), json!("o-1"), Some("stale"), vec![Method::PUT, Method::GET]),
         ];
         for (uid, owner, refused, expected) in table {
-            let mut stored = cached.clone();
-            stored["metadata"]["uid"] = uid;
-            stored["metadata"]["resourceVersion"] = json!("8");
-            stored["metadata"]["ownerReferences"][0]["uid"] = owner;
-            let (client, seen) = server(Some(stored));
+            let mut there = cached.clone();
+            there["metadata"]["uid"] = uid;
+            there["metadata"]["resourceVersion"] = json!("8");
+            there["metadata"]["ownerReferences"][0]["uid"] = owner;
+            let (applier, seen) = applier(having(there));
             let cached: ConfigMap = serde_json::from_value(cached.clone()).unwrap();
-            let outcome = Applier::new(client, "m").own(&ours("v"), Some(&cached)).await;
+            let outcome = applier.own(&ours(), Some(&cached)).await;
             let said = outcome.err().map(|error| crate::error::chain(&error));
             assert_eq!(said.is_some(), refused.is_some(), "{said:?}");
             assert!(said.unwrap_or_default().contains(refused.unwrap_or_default()));

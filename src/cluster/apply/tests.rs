@@ -9,10 +9,12 @@ use tributary_clock::SystemClock;
 use super::*;
 use tributary_api_server::ApiServer;
 
-type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
+pub(super) type Requests = Arc<Mutex<Vec<(Method, String, Value)>>>;
 
-/// An API server that stores nothing: it answers with what it is sent, changed by `answer`.
-fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'static) -> (Applier, Requests) {
+/// Over an API server that stores nothing: `answer` makes what it answers of what it is sent.
+pub(super) fn applier(
+    answer: impl Fn(&Method, Value) -> (u16, Value) + Send + Sync + Clone + 'static,
+) -> (Applier, Requests) {
     let seen = Requests::default();
     let server = {
         let seen = seen.clone();
@@ -21,8 +23,8 @@ fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'stati
             async move {
                 let (head, body) = request.into_parts();
                 let body: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
-                seen.lock().push((head.method, head.uri.to_string(), body.clone()));
-                let (code, answer) = answer(body);
+                seen.lock().push((head.method.clone(), head.uri.to_string(), body.clone()));
+                let (code, answer) = answer(&head.method, body);
                 let body = Body::from(answer.to_string().into_bytes());
                 Ok::<_, tower::BoxError>(Response::builder().status(code).body(body).unwrap())
             }
@@ -31,19 +33,19 @@ fn applier(answer: impl Fn(Value) -> (u16, Value) + Send + Sync + Clone + 'stati
     (Applier::new(Client::new(server, "default"), "reconcile"), seen)
 }
 
-fn stored(mut body: Value) -> (u16, Value) {
+pub(super) fn stored(_: &Method, mut body: Value) -> (u16, Value) {
     body["metadata"]["uid"] = "u-1".into();
     body["metadata"]["resourceVersion"] = "1".into();
     (200, body)
 }
 
 /// The same of a MiniCluster, whose spec is not sent with its status.
-fn stored_status(mut body: Value) -> (u16, Value) {
+fn stored_status(method: &Method, mut body: Value) -> (u16, Value) {
     body["spec"] = json!({"containers": []});
-    stored(body)
+    stored(method, body)
 }
 
-fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
+pub(super) fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
     let owners: Vec<_> = owner
         .map(|uid| json!({"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": uid, "controller": true}))
         .into_iter()
@@ -53,7 +55,7 @@ fn config_map(value: &str, owner: Option<&str>) -> ConfigMap {
     .unwrap()
 }
 
-fn methods(seen: &Requests) -> Vec<Method> {
+pub(super) fn methods(seen: &Requests) -> Vec<Method> {
     seen.lock().iter().map(|(method, ..)| method.clone()).collect()
 }
 
@@ -99,9 +101,9 @@ async fn what_we_want_otherwise_and_what_others_change_is_written() {
 
 #[tokio::test]
 async fn what_the_server_always_changes_is_written_once() {
-    let clamped = |mut body: Value| {
+    let clamped = |method: &Method, mut body: Value| {
         body["spec"]["sessionAffinity"] = "None".into();
-        stored(body)
+        stored(method, body)
     };
     let (applier, seen) = applier(clamped);
     let owners = json!([{"apiVersion": "v1", "kind": "Pod", "name": "o", "uid": "o-1", "controller": true}]);
@@ -179,8 +181,8 @@ async fn a_status_is_applied_to_the_object_it_was_computed_from() {
 #[tokio::test]
 async fn a_status_that_follows_from_an_old_one_is_for_that_version_alone() {
     let conflict = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict", "message": "m"});
-    let newest = move |body: Value| match body["metadata"]["resourceVersion"].as_str() {
-        Some("8") | None => stored_status(body),
+    let newest = move |method: &Method, body: Value| match body["metadata"]["resourceVersion"].as_str() {
+        Some("8") | None => stored_status(method, body),
         Some(_) => (409, conflict.clone()),
     };
     let (applier, seen) = applier(newest);
@@ -200,7 +202,7 @@ async fn a_status_that_follows_from_an_old_one_is_for_that_version_alone() {
 #[tokio::test]
 async fn a_taken_name_is_no_error_of_create_once() {
     let taken = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "AlreadyExists", "message": "m"});
-    let (applier, seen) = applier(move |_| (409, taken.clone()));
+    let (applier, seen) = applier(move |_, _| (409, taken.clone()));
     assert_eq!(applier.create_once(&config_map("a", None)).await.unwrap(), Once::Exists);
     assert_eq!(seen.lock()[0].0, Method::POST);
 }

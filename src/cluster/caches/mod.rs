@@ -8,7 +8,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -19,7 +19,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub(crate) use guarded::Guarded;
 
@@ -27,21 +27,16 @@ pub(crate) use store::{By, Unreadable};
 pub use store::{Change, controller_uid};
 
 use store::{Part, Store};
-use tributary_clock::Rng;
+use tributary_clock::{Backoff, Rng};
 
 use super::client::Clients;
 use super::error::{Cause, absence, chain};
 use super::key::ObjectKey;
-use super::schedule::Backoff;
 use super::worker::Queue;
 
 /// Between attempts of a watch that fails. Short at most: after an outage every cache of every agent must be back well
 /// before the peers' grace period ends.
-const RETRY: Backoff = Backoff {
-    first: Duration::from_millis(250),
-    most: Duration::from_secs(8),
-    after_change: Duration::from_millis(250),
-};
+const RETRY: Backoff = Backoff { first: Duration::from_millis(250), most: Duration::from_secs(8) };
 
 /// How long a watch lasts, in seconds. The API server ends it then, and says how far it has come; the watch goes on
 /// from there. One whose connection is dead, at this end or behind a proxy, is given up 5 s after that (kube's margin),
@@ -134,6 +129,11 @@ impl Selection {
     /// Objects that match a label selector.
     pub fn labels(labels: impl Into<String>) -> Self {
         Self { labels: labels.into(), fields: String::new() }
+    }
+
+    /// The objects of one name.
+    pub fn named(name: &str) -> Self {
+        Self { labels: String::new(), fields: format!("metadata.name={name}") }
     }
 }
 
@@ -353,16 +353,11 @@ impl<K: Watched> Cache<K> {
         queue: &Queue<Q>,
         key: impl Fn(&ObjectKey) -> Option<Q> + Send + Sync + 'static,
     ) -> Subscription {
-        let mut subscribers = self.shared.subscribers.lock();
-        let id = subscribers.next;
-        subscribers.next += 1;
         let queue = queue.clone();
         let listener: KeyListener = Arc::new(move |of| key(of).into_iter().for_each(|key| queue.mark(key)));
-        subscribers.of_left_alone.insert(id, listener.clone());
-        drop(subscribers);
+        let subscription = self.subscribed(|to, id| drop(to.of_left_alone.insert(id, listener.clone())));
         self.left_alone().iter().for_each(|object| listener(&ObjectKey::of(&**object)));
-        let shared: Weak<dyn Unsubscribe> = Arc::downgrade(&(self.shared.clone() as Arc<dyn Unsubscribe>));
-        Subscription { shared, id }
+        subscription
     }
 
     /// Objects that exist and cannot be read. What is missing because of them must not be taken for deleted.
@@ -420,16 +415,32 @@ impl<K: Watched> Cache<K> {
     /// called from the task of the watch and must not block. A change near the beginning can be told twice.
     pub fn subscribe(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) -> Subscription {
         let listener: Listener<K> = Arc::new(listener);
-        let mut subscribers = self.shared.subscribers.lock();
-        let id = subscribers.next;
-        subscribers.next += 1;
-        subscribers.listeners.insert(id, listener.clone());
-        drop(subscribers);
+        let subscription = self.subscribed(|to, id| drop(to.listeners.insert(id, listener.clone())));
         for object in self.objects() {
             listener(&Change { key: ObjectKey::of(&*object), old: None, new: Some(object) });
         }
-        let shared: Weak<dyn Unsubscribe> = Arc::downgrade(&(self.shared.clone() as Arc<dyn Unsubscribe>));
-        Subscription { shared, id }
+        subscription
+    }
+
+    fn subscribed(&self, add: impl FnOnce(&mut Subscribers<K>, u64)) -> Subscription {
+        let mut subscribers = self.shared.subscribers.lock();
+        let id = subscribers.next;
+        subscribers.next += 1;
+        add(&mut subscribers, id);
+        let shared = Arc::downgrade(&self.shared);
+        Subscription(Box::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                let mut subscribers = shared.subscribers.lock();
+                subscribers.listeners.remove(&id);
+                subscribers.of_left_alone.remove(&id);
+            }
+        }))
+    }
+
+    /// Notifies of each change, as [`Cache::subscribe`].
+    pub fn wakes(&self, notify: &Arc<Notify>) -> Subscription {
+        let notify = notify.clone();
+        self.subscribe(move |_| notify.notify_one())
     }
 
     /// Marks in `queue` what `keys` names for each object that changes, as it was and as it is.
@@ -524,28 +535,11 @@ pub fn controller_of<O: Resource<DynamicType = ()>>(child: &impl Resource) -> Op
 
 /// Ends a subscription when it is dropped.
 #[must_use = "dropping it ends the subscription"]
-pub struct Subscription {
-    shared: Weak<dyn Unsubscribe>,
-    id: u64,
-}
+pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.unsubscribe(self.id);
-        }
-    }
-}
-
-trait Unsubscribe: Send + Sync {
-    fn unsubscribe(&self, id: u64);
-}
-
-impl<K: Send + Sync> Unsubscribe for Shared<K> {
-    fn unsubscribe(&self, id: u64) {
-        let mut subscribers = self.subscribers.lock();
-        subscribers.listeners.remove(&id);
-        subscribers.of_left_alone.remove(&id);
+        (self.0)();
     }
 }
 

@@ -24,12 +24,6 @@ pub struct Change<K> {
     pub new: Option<Arc<K>>,
 }
 
-impl<K> Clone for Change<K> {
-    fn clone(&self) -> Self {
-        Self { key: self.key.clone(), old: self.old.clone(), new: self.new.clone() }
-    }
-}
-
 /// An object that does not fit its type.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Unreadable {

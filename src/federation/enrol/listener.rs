@@ -119,12 +119,6 @@ impl Drop for EnrolListener {
     }
 }
 
-impl std::fmt::Debug for EnrolListener {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EnrolListener").field("local_addr", &self.endpoint.local_addr().ok()).finish_non_exhaustive()
-    }
-}
-
 fn config(identities: &IdentityStore, clock: &SharedClock, transport: &Arc<TransportConfig>) -> ServerConfig {
     let tls = tls::server(&identities.current(), clock.clone());
     let crypto = QuicServerConfig::try_from(tls).expect("ring has QUIC's initial cipher suite");

@@ -10,7 +10,6 @@ use tributary_contract::ports::TrustOffer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::authority::{Authority, IssueError};
-use super::certificate::Facts;
 use super::trust::{TrustBundle, TrustBundleError, provider};
 use crate::wire::limits;
 
@@ -63,12 +62,8 @@ pub fn accept(
         return Err(OfferError::TooLarge);
     }
     let message = message(peer, &offer.bundle);
-    let signed = |signature: &Vec<u8>| {
-        current.certificates().any(|authority| {
-            Facts::read(authority).is_ok_and(|facts| facts.not_before <= now && now <= facts.not_after)
-                && has_signed(authority, &message, signature)
-        })
-    };
+    let signed =
+        |signature: &Vec<u8>| current.valid_at(now).any(|authority| has_signed(authority, &message, signature));
     if !offer.signatures.iter().any(signed) {
         return Err(OfferError::NotSigned);
     }
@@ -82,8 +77,7 @@ pub fn accept(
     if !new.follows(current) {
         return Err(OfferError::Retired);
     }
-    let valid = |authority| Facts::read(authority).is_ok_and(|facts| facts.not_before <= now && now <= facts.not_after);
-    if !new.certificates().any(|authority| valid(authority)) {
+    if new.valid_at(now).next().is_none() {
         return Err(OfferError::NotValid);
     }
     Ok(new)

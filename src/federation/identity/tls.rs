@@ -46,7 +46,7 @@ pub(crate) fn client(
         conclude(&slot, verify::server(&judging, &peer, Shown { leaf, intermediates }, time.wall()))
     });
     let mut config = dialling(verifier, alpns, clock);
-    config.client_auth_cert_resolver = Arc::new(OwnCertificate(certified));
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
     config
 }
 
@@ -145,20 +145,33 @@ fn conclude(slot: &Slot, verdict: Result<Known, Denied>) -> Result<(), rustls::E
     outcome
 }
 
-fn verify_signature(
-    message: &[u8],
-    certificate: &CertificateDer<'_>,
-    signature: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, rustls::Error> {
-    let algorithms = provider().signature_verification_algorithms;
-    rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
-}
+/// The methods that both verifiers have: signatures of TLS 1.3 are verified, and there are no others.
+macro_rules! verify_signatures {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _certificate: &CertificateDer<'_>,
+            _signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13))
+        }
 
-fn schemes() -> Vec<SignatureScheme> {
-    provider().signature_verification_algorithms.supported_schemes()
-}
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = provider().signature_verification_algorithms;
+            rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+        }
 
-const NO_TLS12: rustls::Error = rustls::Error::PeerIncompatible(PeerIncompatible::ServerDoesNotSupportTls12Or13);
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
+}
 
 /// Verifies what a listener shows, its certificate and the rest of the chain, by a function.
 pub(crate) struct ServerVerifier<F>(pub(crate) F);
@@ -178,27 +191,7 @@ where
         (self.0)(leaf, intermediates).map(|()| ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(NO_TLS12)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    verify_signatures!();
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -218,27 +211,7 @@ impl ClientCertVerifier for ClientVerifier {
         conclude(&self.slot, verdict).map(|()| ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _certificate: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(NO_TLS12)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        schemes()
-    }
+    verify_signatures!();
 }
 
 impl<F> fmt::Debug for ServerVerifier<F> {
@@ -250,20 +223,6 @@ impl<F> fmt::Debug for ServerVerifier<F> {
 impl fmt::Debug for ClientVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientVerifier")
-    }
-}
-
-/// Shows our certificate to whoever asks.
-#[derive(Debug)]
-struct OwnCertificate(Arc<CertifiedKey>);
-
-impl rustls::client::ResolvesClientCert for OwnCertificate {
-    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.clone())
-    }
-
-    fn has_certs(&self) -> bool {
-        true
     }
 }
 

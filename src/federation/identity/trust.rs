@@ -112,6 +112,11 @@ impl TrustBundle {
         self.authorities.iter().map(|authority| &authority.certificate)
     }
 
+    /// Those of them (DER) that are valid at `now`.
+    pub(super) fn valid_at(&self, now: Timestamp) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.authorities.iter().filter(move |authority| authority.is_valid(now)).map(|authority| &authority.certificate)
+    }
+
     /// The certificates as PEM, and nothing else that was in the text they came from.
     pub fn to_pem(&self) -> String {
         self.certificates().map(|certificate| pem(certificate)).collect()

@@ -6,8 +6,7 @@ use tributary_clock::Rng;
 
 use crate::timers::Timers;
 
-/// Exponential back-off with jitter: each wait is between half and all of a bound that doubles from
-/// [`Timers::dial_min`] to [`Timers::dial_max`], so that peers that lost each other do not meet in step.
+/// Back-off from [`Timers::dial_min`] to [`Timers::dial_max`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -16,10 +15,9 @@ pub(super) struct Backoff {
 impl Backoff {
     /// The wait after another failure.
     pub(super) fn failed(&mut self, timers: &Timers, rng: &mut dyn Rng) -> Duration {
-        let factor = 2_u32.saturating_pow(self.failures);
         self.failures = self.failures.saturating_add(1);
-        let bound = timers.dial_min.saturating_mul(factor).min(timers.dial_max);
-        bound.mul_f64(0.5 + 0.5 * rng.unit())
+        let backoff = tributary_clock::Backoff { first: timers.dial_min, most: timers.dial_max };
+        backoff.delay(self.failures, rng.unit())
     }
 
     /// Things went well.

@@ -1,7 +1,6 @@
 //! What others hold of the mesh: requests to peers, and what is known of them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -100,13 +99,6 @@ impl MeshHandle {
             frame::receive_only(&mut recv, answer_limit).await
         };
         timeout(self.timers.request, exchange).await?
-    }
-}
-
-impl fmt::Debug for MeshHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let connected: Vec<PeerName> = self.links.borrow().keys().cloned().collect();
-        f.debug_struct("MeshHandle").field("connected", &connected).finish_non_exhaustive()
     }
 }
 

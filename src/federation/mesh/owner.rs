@@ -16,7 +16,7 @@ use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 use super::connection::{Connection, Happened, Shared};
 use super::handle::{Links, Live};
 use super::metrics::MeshMetrics;
-use super::rejected_peers::RejectedPeers;
+use super::rejected_peers::{RejectedPeers, without_port};
 use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
 use super::{Action, ConnId, Connected, Local, Membership, dial};
@@ -203,7 +203,7 @@ impl Owner {
             Woken::Accepted(Accepted::Link(link)) => self.connected(now, link, None),
             Woken::Accepted(Accepted::Refused(refused)) => {
                 self.metrics.refused();
-                let who = refused.claimed.as_ref().map_or(refused.remote.as_str(), PeerName::as_str);
+                let who = refused.claimed.as_ref().map_or(without_port(&refused.remote), PeerName::as_str);
                 if self.strangers.is_news(now.mono, who, &refused.refusal.reason) {
                     let (reason, message) = (&refused.refusal.reason, &refused.refusal.message);
                     tracing::warn!(claimed = who, remote = refused.remote, reason, message, "connection refused");
@@ -212,9 +212,7 @@ impl Owner {
             }
             Woken::Accepted(Accepted::Broken { remote, what, detail }) => {
                 self.metrics.misbehaved(what);
-                // Its port changes with every attempt.
-                let who = remote.rsplit_once(':').map_or(remote.as_str(), |(address, _)| address);
-                if self.strangers.is_news(now.mono, who, what.as_str()) {
+                if self.strangers.is_news(now.mono, without_port(&remote), what.as_str()) {
                     tracing::warn!(remote, what = what.as_str(), detail, "a stranger misbehaves");
                 }
             }

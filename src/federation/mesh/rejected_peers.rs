@@ -9,7 +9,7 @@ use tributary_clock::Mono;
 const QUIET: Duration = Duration::from_secs(60);
 
 /// RejectedPeers remembered: one with many names must not fill the memory.
-const REMEMBERED: usize = 64;
+const REMEMBERED: usize = 256;
 
 /// The same misbehaviour of the same peer is mentioned again after this long.
 const AGAIN: Duration = Duration::from_secs(3_600);
@@ -46,6 +46,11 @@ impl RejectedPeers {
     }
 }
 
+/// Who has no name: its port changes with every attempt.
+pub(super) fn without_port(remote: &str) -> &str {
+    remote.rsplit_once(':').map_or(remote, |(address, _)| address)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +65,7 @@ mod tests {
         assert!(strangers.is_news(at(60), "north", "UnknownPeer"));
         let mentioned = (0..1_000).filter(|index| strangers.is_news(at(61), &index.to_string(), "UnknownPeer")).count();
         assert_eq!(mentioned, REMEMBERED - 2);
+        assert_eq!((without_port("10.0.0.1:7"), without_port("[::1]:7")), ("10.0.0.1", "[::1]"));
         let mut peers = RejectedPeers::known();
         let mentioned = (0..1_000).filter(|index| peers.is_news(at(61), &index.to_string(), "flood")).count();
         assert_eq!(mentioned, 1_000, "each peer for itself");

@@ -3,7 +3,6 @@
 //! SRV records are ordered by priority and weight (RFC 2782), addresses of one name alternate between IPv6 and IPv4
 //! (RFC 8305, section 4), literal addresses need no DNS at all.
 
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
@@ -177,12 +176,6 @@ impl<L: Lookup> Resolve for Resolver<L> {
             Ok(addresses)
         }
         .boxed()
-    }
-}
-
-impl<L> fmt::Debug for Resolver<L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Resolver")
     }
 }
 

@@ -1,7 +1,6 @@
 //! Starting the mesh.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -50,12 +49,6 @@ pub struct MeshConfig {
     pub shutdown: CancellationToken,
 }
 
-impl fmt::Debug for MeshConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MeshConfig").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 /// The other room's ends.
 #[derive(Clone)]
 pub struct Ports {
@@ -71,12 +64,6 @@ pub struct Ports {
     pub trust: Arc<dyn TrustSink>,
     /// What is carried for bursts.
     pub tunnels: TunnelPorts,
-}
-
-impl fmt::Debug for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ports")
-    }
 }
 
 /// Starts the mesh over `transport`, which belongs to it from now on. It runs until [`MeshConfig::shutdown`];

@@ -29,7 +29,6 @@ mod relay;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -94,12 +93,6 @@ impl TunnelPorts {
             budget: Budget::new(256 << 20),
             metrics: TunnelMetrics::default(),
         }
-    }
-}
-
-impl fmt::Debug for TunnelPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TunnelPorts")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,14 +152,8 @@ impl Outlet {
 
     async fn connect(&self, peer: &PeerName, asked: &proto::TunnelOpen) -> Result<(TcpStream, Target, Share), Refusal> {
         let (target, share) = self.admit(peer, asked)?;
-        match timeout(LEAD_DIAL, TcpStream::connect(target.lead)).await {
-            Ok(Ok(tcp)) => Ok((tcp, target, share)),
-            Ok(Err(error)) => refuse(
-                open_code::UNREACHABLE,
-                &format!("failed to connect to the lead broker at {}: {error}", target.lead),
-            ),
-            Err(_) => refuse(open_code::UNREACHABLE, &format!("the lead broker at {} does not answer", target.lead)),
-        }
+        let failed = format!("failed to connect to the lead broker at {}", target.lead);
+        Ok((dial(target.lead, open_code::UNREACHABLE, &failed).await?, target, share))
     }
 
     /// The same for the end in the lead broker's pod.
@@ -169,11 +164,7 @@ impl Outlet {
     ) -> Result<(TcpStream, Target, Share), Refusal> {
         let (target, share) = self.admit(peer, asked)?;
         let Some(end) = target.end else { return refuse(open_code::NO_ENDS, relay::NO_ENDS) };
-        match timeout(LEAD_DIAL, TcpStream::connect(end)).await {
-            Ok(Ok(tcp)) => Ok((tcp, target, share)),
-            Ok(Err(error)) => refuse(open_code::NO_ENDS, &format!("{}: {error}", relay::NO_ENDS)),
-            Err(_) => refuse(open_code::NO_ENDS, &format!("{}: {end} does not answer", relay::NO_ENDS)),
-        }
+        Ok((dial(end, open_code::NO_ENDS, relay::NO_ENDS).await?, target, share))
     }
 
     /// Takes note of a connection, unless it is known: then what is known of it is the answer.
@@ -230,6 +221,14 @@ fn answer(position: u64, window: u32) -> BytesMut {
     let answer = proto::TunnelAnswer { outcome, position, message: String::new(), window };
     frame::put(&answer, limits::TUNNEL_FRAME, &mut bytes).expect("an answer without words is short");
     bytes
+}
+
+async fn dial(address: SocketAddr, outcome: u32, failed: &str) -> Result<TcpStream, Refusal> {
+    match timeout(LEAD_DIAL, TcpStream::connect(address)).await {
+        Ok(Ok(tcp)) => Ok(tcp),
+        Ok(Err(error)) => refuse(outcome, &format!("{failed}: {error}")),
+        Err(_) => refuse(outcome, &format!("{failed}: no answer within {LEAD_DIAL:?}")),
+    }
 }
 
 fn refuse<T>(outcome: u32, message: &str) -> Result<T, Refusal> {

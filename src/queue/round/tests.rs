@@ -3,10 +3,10 @@ use serde_json::{Value, json};
 use tributary_api::flux_job::{FluxJobStatus, JobPhase};
 use tributary_api::minicluster::{MiniClusterSpec, Phase};
 use tributary_api::{labels, names};
+use tributary_render::nodes::Gang;
 
 use super::*;
 use crate::hosted_usage;
-use crate::nodes::Gang;
 use crate::overflow::{self, Part};
 use crate::priorities::tests::classes;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use tributary_sandbox::{Access, Provider};
+use tributary_sandbox::{Access, existing};
 
 use super::{Clusters, Cut, Network, variable};
 
@@ -24,10 +24,7 @@ impl Given {
     pub(super) fn find(contexts: &str) -> anyhow::Result<Self> {
         let contexts: Vec<String> = contexts.split(',').map(str::to_owned).collect();
         ensure!(contexts.len() >= 2, "two clusters are needed: TRIBUTARY_E2E_CONTEXTS=a,b");
-        let Provider::Existing(access) = Provider::existing(None, &contexts)? else {
-            unreachable!("existing clusters were asked for")
-        };
-        Ok(Self { access, load: variable("TRIBUTARY_E2E_LOAD") })
+        Ok(Self { access: existing(None, &contexts)?, load: variable("TRIBUTARY_E2E_LOAD") })
     }
 }
 

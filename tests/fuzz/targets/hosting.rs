@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::json;
 use tributary_api::names;
 use tributary_api::peer::ImportPolicy;
-use tributary_bursting::nodes::{Amounts, NodeView, PodView};
+use tributary_bursting::nodes::{NodeView, PodView};
 use tributary_bursting::provider::admission::{self, Facts};
 use tributary_bursting::provider::{ledger::Ledger, materialize, policy};
 use tributary_bursting::template::BurstTemplate;
 use tributary_contract::{DesiredBurst, PeerName, RootIdentity};
 use tributary_flux::{RankMap, Slot, Topology};
 use tributary_render::Context;
+use tributary_render::nodes::Amounts;
 
 use super::Target;
 use super::grow::{Bytes, Fields, grow};

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::Format;
 use super::joining::time;
-use super::target;
+use super::{Format, Output, target};
 
 /// `agentctl why`.
 #[derive(Debug, Args)]
@@ -172,18 +171,10 @@ pub(crate) struct Resume {
 #[derive(Debug, Subcommand)]
 pub(crate) enum MiniCluster {
     /// List the MiniClusters of this cluster
-    List(MiniClusterList),
+    #[command(arg = target::lists())]
+    List(Output),
     /// Show one MiniCluster with its ranks, bursts and conditions
     Describe(MiniClusterDescribe),
-}
-
-/// `agentctl minicluster list`.
-#[derive(Debug, Args)]
-#[command(arg = target::lists())]
-pub(crate) struct MiniClusterList {
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
 }
 
 /// `agentctl minicluster describe`.

@@ -9,7 +9,7 @@ use tributary::api::peer::{ImportPolicy, PodSecurityLevel};
 use tributary::bursting::addresses::Range;
 use tributary::render::quantity::milli;
 
-use super::{Format, target};
+use super::{Output, target};
 
 /// What the other cluster may place in this one.
 #[derive(Clone, Debug, Default, Args)]
@@ -166,17 +166,9 @@ pub(crate) enum Token {
     /// Make a token and print it: whoever has it can make its cluster a peer of this one
     Create(Box<TokenCreate>),
     /// Show the tokens of this cluster, and who has used them
-    List(TokenList),
+    List(Output),
     /// Delete tokens: nobody can join with them any more
     Delete(TokenDelete),
-}
-
-/// `agentctl token list`.
-#[derive(Debug, Args)]
-pub(crate) struct TokenList {
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
 }
 
 /// `agentctl token create`.

@@ -1,6 +1,6 @@
 //! `agentctl burst …`: takes a burst back, offers it again, or frees its slot, by annotations of its Burst.
 
-use kube::api::{Api, ListParams, Patch};
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::burst::Burst;
@@ -106,13 +106,8 @@ async fn retry_job(client: &Client, namespace: &str, name: &str, now: &str) -> R
 
 /// By the name of the object, or of its slot if only one has that.
 pub(super) async fn find(client: &Client, namespace: &str, name: &str) -> Result<Burst> {
-    let bursts: Api<Burst> = Api::namespaced(client.clone(), namespace);
-    let all = bursts.list(&ListParams::default()).await.map_err(|error| {
-        Failure::new(format!("failed to list Bursts of namespace {namespace}"))
-            .because(error)
-            .hint("are the CRDs installed, and may you list Bursts there?")
-    })?;
-    choose(all.items, name).map_err(|problem| {
+    let all = kubernetes::list(client, Some(namespace), &ListParams::default()).await?;
+    choose(all, name).map_err(|problem| {
         Failure::new(format!("failed to find burst {namespace}/{name}")).because(problem).hint(format!(
             "`agentctl bursts` shows those of this cluster's MiniClusters, -n names another namespace. A burst of another \
              cluster that is hosted here is thrown out by its owner: `kubectl delete hostedburst {name} --namespace {namespace}`"
@@ -139,12 +134,7 @@ pub(super) async fn annotate<K>(objects: &Api<K>, name: &str, annotations: Value
 where
     K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let (kind, patch) = (K::kind(&()), Patch::Merge(json!({"metadata": {"annotations": annotations}})));
-    objects.patch_metadata(name, &kubernetes::patch_params(), &patch).await.map(drop).map_err(|error| {
-        Failure::new(format!("failed to annotate {kind} {name}"))
-            .because(error)
-            .hint(format!("may you write {kind}s there?"))
-    })
+    kubernetes::merge(objects, "annotate", name, json!({"metadata": {"annotations": annotations}})).await
 }
 
 #[cfg(test)]

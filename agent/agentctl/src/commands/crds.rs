@@ -6,7 +6,7 @@ use tributary::api::v1alpha1::guard;
 
 use crate::cli::Crds;
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{document, output};
 
 /// Runs `agentctl crds`.
 pub(crate) fn run(wanted: &Crds) -> Result<()> {
@@ -38,10 +38,8 @@ fn text(plurals: &[String]) -> Result<String> {
 }
 
 fn add(text: &mut String, object: &impl Serialize) -> Result<()> {
-    let yaml = serde_saphyr::to_string(object)
-        .map_err(|error| Failure::new("failed to write a definition as YAML").because(error))?;
     text.push_str("---\n");
-    text.push_str(&yaml);
+    text.push_str(&document::yaml(object)?);
     if !text.ends_with('\n') {
         text.push('\n');
     }

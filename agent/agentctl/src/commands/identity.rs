@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use serde_json::json;
 use tributary::api::labels;
 use tributary::api::peer::ClusterPeer;
@@ -29,26 +29,22 @@ async fn rotate(target: &Target, yes: bool) -> Result<()> {
     let name = card
         .authority
         .ok_or_else(|| Failure::new(format!("cluster {} has no authority of its own", card.cluster)).hint(elsewhere))?;
-    let peers = Api::<ClusterPeer>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    let peers = kubernetes::list(&client, Some(namespace), &ListParams::default()).await;
     let cost = match peers {
         // Who does not want to be asked need not be able to look.
         Err(_) if yes => None,
-        Err(error) => {
-            return Err(Failure::new(format!("failed to list the ClusterPeers in namespace {namespace}"))
-                .because(error)
-                .hint("may you list them? `--yes` does it without a look at who would be cut off"));
+        Err(failure) => {
+            return Err(failure.hint("may you list them? `--yes` does it without a look at who would be cut off"));
         }
-        Ok(peers) => cost(&peers.items),
+        Ok(peers) => cost(&peers),
     };
     agreed(cost, yes, target)?;
     let secrets: Api<Secret> = Api::namespaced(client, namespace);
     let order = SystemClock::start().wall().to_string();
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::ROTATE: order}}}));
-    secrets.patch_metadata(&name, &PatchParams::default(), &patch).await.map_err(|error| {
-        Failure::new(format!("failed to ask for another authority in Secret {namespace}/{name}"))
-            .because(error)
-            .hint(format!("may you write Secrets there? If there is none, {elsewhere}"))
-    })?;
+    let patch = json!({"metadata": {"annotations": {labels::ROTATE: order}}});
+    kubernetes::merge(&secrets, "ask for another authority in", &name, patch)
+        .await
+        .map_err(|failure| failure.hint(format!("may you write Secrets there? If there is none, {elsewhere}")))?;
     output::print(
         "the agent replaces its authority, and tells the connected peers; its log has each step, and the peers that do not take \
          it\n",

@@ -2,12 +2,9 @@
 
 mod answer;
 
-use std::fmt;
-
 use k8s_openapi::api::batch::v1::Job;
-use kube::api::{Api, ListParams, Patch};
-use kube::{Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::flux_job::{FluxJob, JobPhase};
 use tributary::api::hosted_burst::HostedBurst;
@@ -21,13 +18,13 @@ use tributary::queue::job::is_of;
 use self::answer::answered;
 use super::consent::agreed;
 use super::rekey;
-use crate::cli::{Instance, Rekey, Resume, Target};
+use crate::cli::Target;
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
 
 /// What is done to an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
+pub(crate) enum Verb {
     Restart,
     /// With a new certificate, which every instance gets unless its user has one.
     Rekey,
@@ -51,27 +48,8 @@ impl Verb {
     }
 }
 
-/// Runs `agentctl restart`.
-pub(crate) async fn restart(target: &Target, instance: &Instance) -> Result<()> {
-    run(target, Verb::Restart, &instance.name, instance.yes).await
-}
-
-/// Runs `agentctl rekey`.
-pub(crate) async fn rekey(target: &Target, rekey: &Rekey) -> Result<()> {
-    run(target, Verb::Rekey, &rekey.name, rekey.yes).await
-}
-
-/// Runs `agentctl suspend`.
-pub(crate) async fn suspend(target: &Target, instance: &Instance) -> Result<()> {
-    run(target, Verb::Suspend, &instance.name, instance.yes).await
-}
-
-/// Runs `agentctl resume`.
-pub(crate) async fn resume(target: &Target, resume: &Resume) -> Result<()> {
-    run(target, Verb::Resume, &resume.name, true).await
-}
-
-async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
+/// Runs `agentctl restart`, `rekey`, `suspend` or `resume`.
+pub(crate) async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
     let asked = Asked::of(verb, text)?;
     let client = kubernetes::client(target).await?;
     let namespace = kubernetes::namespace(target, &client);
@@ -80,7 +58,7 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
         switchable(verb, job)?;
         agreed(ends_with(verb, job), yes, target)?;
         let jobs: Api<FluxJob> = Api::namespaced(client, &namespace);
-        write(&jobs, &namespace, &job.name_any(), verb, switch(verb)).await?;
+        kubernetes::merge(&jobs, verb.word(), &job.name_any(), switch(verb)).await?;
         return done(&subject, &namespace, verb, target);
     }
     let object = subject.instance(verb)?;
@@ -101,7 +79,7 @@ async fn run(target: &Target, verb: Verb, text: &str, yes: bool) -> Result<()> {
         Verb::Suspend | Verb::Resume => switch(verb),
     };
     let objects: Api<MiniCluster> = Api::namespaced(client, &namespace);
-    write(&objects, &namespace, &name, verb, patch).await?;
+    kubernetes::merge(&objects, verb.word(), &name, patch).await?;
     if verb.is_anew() {
         answered(&objects, object, verb, &now).await?;
     }
@@ -127,18 +105,6 @@ const fn outcome(verb: Verb) -> &'static str {
         Verb::Suspend => "is suspended",
         Verb::Resume => "is resumed",
     }
-}
-
-async fn write<K>(objects: &Api<K>, namespace: &str, name: &str, verb: Verb, patch: Value) -> Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + fmt::Debug + DeserializeOwned,
-{
-    let (kind, plural) = (K::kind(&()), K::plural(&()));
-    objects.patch(name, &kubernetes::patch_params(), &Patch::Merge(patch)).await.map(drop).map_err(|error| {
-        Failure::new(format!("failed to {} {kind} {namespace}/{name}", verb.word()))
-            .because(error)
-            .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
-    })
 }
 
 /// What was asked for: a kind, if one was written, and a name.
@@ -414,6 +380,8 @@ fn cost(verb: Verb, object: &MiniCluster) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::DeserializeOwned;
+
     use super::*;
     use crate::paste::check::pastes;
 

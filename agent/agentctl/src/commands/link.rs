@@ -97,9 +97,7 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         let whole = half.wanted(&check).over(existing.as_ref())?;
         let becomes = pinned.as_deref().map(|pinned| becomes(&name, [pinned, &half.other.card.cluster_uid]));
         if link.dry_run {
-            let text = serde_saphyr::to_string(&whole)
-                .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
-            shown += &document(context, becomes.as_deref(), &text);
+            shown += &document(context, becomes.as_deref(), &crate::document::yaml(&whole)?);
             continue;
         }
         if let Some(becomes) = becomes {

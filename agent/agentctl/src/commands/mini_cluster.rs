@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tributary::api::labels::condition::{
@@ -11,11 +11,11 @@ use tributary::api::labels::condition::{
 };
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::clock::{Clock, SystemClock};
-use tributary::flux::RankMap;
+use tributary::flux::{Idset, RankMap};
 
 use crate::cli::{self, Target};
 use crate::document::{self, Document};
-use crate::error::{Failure, Result};
+use crate::error::Result;
 use crate::output::{Mark, Table, age, or_dash};
 use crate::{kubernetes, output};
 
@@ -131,16 +131,11 @@ pub(crate) async fn run(target: &Target, command: cli::MiniCluster) -> Result<()
     let now = SystemClock::start().wall();
     match command {
         cli::MiniCluster::List(list) => {
-            let objects: Api<MiniCluster> = match &target.namespace {
-                Some(namespace) => Api::namespaced(client, namespace),
-                None => Api::all(client),
-            };
-            let found = objects.list(&ListParams::default()).await.map_err(|error| {
-                Failure::new("failed to list MiniClusters")
-                    .because(error)
-                    .hint("are the CRDs installed (`agentctl check`), and may you list them? -n names one namespace")
+            let found = kubernetes::list(&client, target.namespace.as_deref(), &ListParams::default()).await;
+            let found = found.map_err(|failure| {
+                failure.hint("are the CRDs installed (`agentctl check`), and may you list them? -n names one namespace")
             })?;
-            let document = MiniClusterList { items: found.items.iter().map(row).collect() };
+            let document = MiniClusterList { items: found.iter().map(row).collect() };
             output::print(&document::list(list.output, &document, |document, _| table(&document.items, now))?)
         }
         cli::MiniCluster::Describe(describe) => {
@@ -156,7 +151,7 @@ fn row(object: &MiniCluster) -> Row {
     let map = status.rank_map.as_deref().and_then(|text| RankMap::parse_canonical(text).ok());
     let slot = |(slot, ranks): (&tributary::flux::Slot, std::ops::Range<u32>)| SlotRow {
         name: slot.name.clone(),
-        ranks: if ranks.len() > 1 { format!("{}-{}", ranks.start, ranks.end - 1) } else { ranks.start.to_string() },
+        ranks: Idset::from(ranks).to_string(),
         cores: slot.cores,
         gpus: slot.gpus,
         properties: slot.properties.clone(),

@@ -36,6 +36,7 @@ pub(crate) mod why;
 
 use std::process::ExitCode;
 
+use self::instance::Verb;
 use crate::cli::{Cli, Command};
 use crate::error::Result;
 
@@ -45,10 +46,10 @@ pub(crate) async fn dispatch(cli: Cli) -> Result<ExitCode> {
         Command::Shell(shell) => return shell::run(&cli.target, &shell).await,
         Command::MiniCluster(command) => mini_cluster::run(&cli.target, command).await,
         Command::Top(top) => top::run(&cli.target, &top).await,
-        Command::Restart(instance) => instance::restart(&cli.target, &instance).await,
-        Command::Suspend(instance) => instance::suspend(&cli.target, &instance).await,
-        Command::Resume(resume) => instance::resume(&cli.target, &resume).await,
-        Command::Rekey(rekey) => instance::rekey(&cli.target, &rekey).await,
+        Command::Restart(i) => instance::run(&cli.target, Verb::Restart, &i.name, i.yes).await,
+        Command::Suspend(i) => instance::run(&cli.target, Verb::Suspend, &i.name, i.yes).await,
+        Command::Resume(i) => instance::run(&cli.target, Verb::Resume, &i.name, true).await,
+        Command::Rekey(i) => instance::run(&cli.target, Verb::Rekey, &i.name, i.yes).await,
         Command::SupportBundle(bundle) => support_bundle::run(&cli.target, &bundle).await,
         Command::Status(list) => status::run(&cli.target, &list).await,
         Command::Peers(list) => peers::run(&cli.target, &list).await,

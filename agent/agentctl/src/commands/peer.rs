@@ -16,7 +16,7 @@ use super::consent::agreed;
 use super::watched::Watched;
 use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerSuspend, Target};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output, paste};
+use crate::{document, kubernetes, output, paste};
 
 mod removal;
 
@@ -24,8 +24,6 @@ mod removal;
 const POLL: Duration = Duration::from_secs(1);
 /// How often a ClusterPeer is written again that somebody else has changed since it was read.
 const OVERTAKEN: usize = 5;
-/// Where kubectl keeps what it has applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Runs `agentctl peer …`.
 pub(crate) async fn run(target: &Target, command: Peer) -> Result<()> {
@@ -43,9 +41,7 @@ async fn run_add(target: &Target, add: &PeerAdd) -> Result<()> {
     let peer = cluster_peer(target, add)?;
     if add.dry_run {
         check_limits(None, &add.import, &not_written(&target.agent_namespace, &add.name))?;
-        let text = serde_saphyr::to_string(&peer)
-            .map_err(|error| Failure::new("failed to write the ClusterPeer as YAML").because(error))?;
-        return output::print(&text);
+        return output::print(&document::yaml(&peer)?);
     }
     let client = kubernetes::client(target).await?;
     let wanted = Wanted { peer: &peer, word: Word::Owner, import: &add.import, check: &|_| Ok(()) };
@@ -92,7 +88,7 @@ impl Wanted<'_> {
         json_patch::merge(&mut whole, &change);
         let peer = serde_json::from_value::<ClusterPeer>(whole).expect("what is stated are fields of it");
         let ObjectMeta { name, namespace, labels, mut annotations, .. } = peer.metadata;
-        annotations.get_or_insert_default().remove(LAST_APPLIED);
+        annotations.get_or_insert_default().remove(kubernetes::LAST_APPLIED);
         let [labels, annotations] = [labels, annotations].map(|pairs| pairs.filter(|pairs| !pairs.is_empty()));
         let metadata = ObjectMeta { name, namespace, labels, annotations, ..ObjectMeta::default() };
         Ok(ClusterPeer { metadata, ..peer })
@@ -212,12 +208,7 @@ async fn existing(client: &Client, target: &Target, name: &str) -> Result<Cluste
 /// Changes fields of a ClusterPeer that exists.
 async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: Value) -> Result<()> {
     let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), &target.agent_namespace);
-    let patch = Patch::Merge(json!({"spec": spec}));
-    peers.patch(name, &kubernetes::patch_params(), &patch).await.map(drop).map_err(|error| {
-        Failure::new(format!("failed to {word} ClusterPeer {}/{name}", target.agent_namespace))
-            .because(error)
-            .hint("may you write ClusterPeers in that namespace?")
-    })
+    kubernetes::merge(&peers, word, name, json!({"spec": spec})).await
 }
 
 async fn run_suspend(target: &Target, suspend: &PeerSuspend) -> Result<()> {
@@ -481,7 +472,7 @@ mod tests {
     fn what_is_shown_is_what_is_written_over_a_peer() {
         let existing: ClusterPeer = serde_json::from_value(json!({
             "metadata": {"name": "west", "namespace": "tributary-system", "uid": "4-5", "resourceVersion": "7",
-                "labels": {"tier": "gpu"}, "annotations": {LAST_APPLIED: "{}", "team": "hpc"}},
+                "labels": {"tier": "gpu"}, "annotations": {kubernetes::LAST_APPLIED: "{}", "team": "hpc"}},
             "spec": {"endpoints": ["srv:west.example.org"], "trustBundle": "one", "trustUpdates": "Manual", "clusterUID": "1-2",
                 "import": {"namespaces": ["hpc"], "maxBrokers": 4}, "drain": true},
             "status": {"connected": true},

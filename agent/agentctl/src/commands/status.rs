@@ -59,11 +59,10 @@ fn clusters(rows: &[ClusterRow], wide: bool) -> String {
         let count = |count: Option<usize>| or_dash(count);
         let own = row.status.as_ref();
         let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());
-        let version = own.map(|own| own.version.clone()).or_else(|| row.peer.as_ref()?.version.clone());
         table.row(vec![
             row.name.clone(),
             link(row, wide),
-            or_dash(version),
+            or_dash(row.version()),
             count(own.map(|own| own.mini_clusters.len())),
             count(own.map(|own| own.bursts.len())),
             count(own.map(|own| own.hosted.len())),

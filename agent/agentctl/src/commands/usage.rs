@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -220,15 +222,9 @@ fn hours(seconds: i64, per_hour: f64) -> f64 {
 
 /// Heads of the columns, and the cells of each row.
 fn columns(report: &Report, name: fn(&str) -> String, none: &str) -> (Vec<String>, Vec<Vec<String>>) {
-    let part = |part: &Part| match part {
-        Part::Peer => "peer",
-        Part::Namespace => "namespace",
-        Part::User => "user",
-        Part::Job => "job",
-        Part::Day => "day",
-    };
+    let parts: Vec<_> = report.by.iter().filter_map(ValueEnum::to_possible_value).collect();
     let amounts = ["broker-hours", "core-hours", "gpu-hours", "cost", "brokers now"];
-    let heads = ["cluster", "side"].into_iter().chain(report.by.iter().map(part)).chain(amounts);
+    let heads = ["cluster", "side"].into_iter().chain(parts.iter().map(PossibleValue::get_name)).chain(amounts);
     let heads = heads.map(name).collect();
     let cells = report.items.iter().map(|row| {
         let text = |text: &Option<String>| match text.as_deref() {

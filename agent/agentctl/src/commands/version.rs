@@ -52,11 +52,11 @@ pub(crate) async fn run(target: &Target, version: &Version) -> Result<()> {
 }
 
 fn agents(status: &FederationStatus) -> Vec<AgentVersion> {
-    let version = |row: &admin::ClusterRow| {
-        let own = row.status.as_ref().map(|own| own.version.clone());
-        own.or_else(|| row.peer.as_ref()?.version.clone())
-    };
-    status.clusters.iter().map(|row| AgentVersion { cluster: row.name.clone(), version: version(row) }).collect()
+    status
+        .clusters
+        .iter()
+        .map(|row| AgentVersion { cluster: row.name.clone(), version: row.version().cloned() })
+        .collect()
 }
 
 fn table(versions: &Versions, _wide: bool) -> String {

@@ -58,8 +58,7 @@ impl Enrolment {
         let reader = self.clients.reader.clone();
         let (cache, filling) = caches::in_namespace::<Secret, _>(reader, namespace, &tokens, SystemRng);
         let changed = Arc::new(Notify::new());
-        let notify = changed.clone();
-        let _subscription = cache.subscribe(move |_| notify.notify_one());
+        let _subscription = cache.wakes(&changed);
         let attend = async {
             loop {
                 let now = self.clock.wall();

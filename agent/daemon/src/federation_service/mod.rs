@@ -67,7 +67,7 @@ impl FederationService {
             return (Arc::new(Self { federation, pod, watched: None }), Vec::new());
         }
         let (reader, namespace, name) = (&clients.reader, &config.kubernetes.namespace, &federation.service);
-        let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
+        let one = Selection::named(name);
         let (services, watch_services) = caches::in_namespace(reader.clone(), namespace, &one, SystemRng);
         let of_service = Selection::labels(format!("{}={name}", labels::kubernetes::SERVICE_NAME));
         let (slices, watch_slices) = caches::in_namespace(reader.clone(), namespace, &of_service, SystemRng);
@@ -84,16 +84,8 @@ impl FederationService {
             return pending().await;
         };
         let changed = Arc::new(Notify::new());
-        let notify = || {
-            let changed = changed.clone();
-            move || changed.notify_one()
-        };
-        let (service, slices, nodes) = (notify(), notify(), notify());
-        let _subscriptions = (
-            watched.services.subscribe(move |_| service()),
-            watched.slices.subscribe(move |_| slices()),
-            watched.nodes.subscribe(move |_| nodes()),
-        );
+        let Watched { services, slices, nodes, .. } = watched;
+        let _subscriptions = (services.wakes(&changed), slices.wakes(&changed), nodes.wakes(&changed));
         watched.listed().await;
         let mut missing = false;
         loop {

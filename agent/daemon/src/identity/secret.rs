@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use tokio::sync::{Notify, watch};
 use tributary::api::peer::ClusterPeer;
 use tributary::api::{labels, names};
@@ -24,7 +24,7 @@ use tributary::contract::ports::TrustOffer;
 use tributary::federation::identity::rotation::{Situation, Turn};
 use tributary::federation::identity::trust::Usage;
 use tributary::federation::identity::{
-    Authorities, Authority, Identity, IdentityStore, IssuedIdentity, Origin, TrustBundle, succession,
+    Authorities, Authority, Identity, IdentityStore, IssuedIdentity, Origin, TRUST_BUNDLE, TrustBundle, succession,
 };
 
 use super::shape;
@@ -107,11 +107,10 @@ impl SecretIdentity {
         let mut watches = Vec::new();
         let mut subscriptions = Vec::new();
         for name in [secrets.name.clone(), names::authority(&secrets.name)] {
-            let one = Selection { fields: format!("metadata.name={name}"), ..Selection::default() };
+            let one = Selection::named(&name);
             let reader = secrets.reader.clone();
             let (cache, filling) = caches::in_namespace::<Secret, _>(reader, &secrets.namespace, &one, SystemRng);
-            let changed = changed.clone();
-            subscriptions.push(cache.subscribe(move |_| changed.notify_one()));
+            subscriptions.push(cache.wakes(&changed));
             watches.push(filling);
         }
         let follow = async {
@@ -201,7 +200,7 @@ impl Secrets {
         if let Some(identity) = current
             && now < identity.renew_at()
             && signs(&authorities.active, &identity, now)
-            && secret.as_ref().is_some_and(|secret| shape::trust_bundle(secret) == Some(bundle.as_str()))
+            && secret.as_ref().is_some_and(|secret| shape::text(secret, TRUST_BUNDLE) == Some(bundle.as_str()))
         {
             let again = next_look(&authorities, &identity, self.validity);
             return Ok(Found { identity, offer, again });
@@ -230,7 +229,7 @@ impl Secrets {
         if let Some(order) = order.filter(|_| turn == Turn::Announce) {
             secret.metadata.annotations.get_or_insert_default().insert(labels::ROTATED.to_owned(), order);
         }
-        self.replace(&name, &secret).await?;
+        shape::write(&self.write, &secret).await?;
         tracing::info!(
             ?turn,
             authority = authorities.active.fingerprint(),
@@ -276,7 +275,7 @@ impl Secrets {
         let authorities = Authorities::new(authority);
         let mut secret = shape::new(&self.namespace, &name);
         shape::put_authorities(&mut secret, &authorities);
-        self.create(&secret).await?;
+        shape::write(&self.write, &secret).await?;
         let (domain, fingerprint) = (authorities.active.trust_domain(), authorities.active.fingerprint());
         match lost {
             Some(lost) => tracing::warn!(domain, fingerprint, "{lost}"),
@@ -307,7 +306,7 @@ impl Secrets {
         let authority = Authority::create(&self.trust_domain, now).context("failed to make the cluster's authority")?;
         let authorities = Authorities::new(authority);
         shape::put_authorities(&mut secret, &authorities);
-        self.replace(&name, &secret).await?;
+        shape::write(&self.write, &secret).await?;
         let fingerprint = authorities.active.fingerprint();
         tracing::warn!(
             %not_before,
@@ -324,16 +323,11 @@ impl Secrets {
         bundle: &str,
         now: Timestamp,
     ) -> anyhow::Result<Identity> {
-        let exists = secret.is_some();
         let mut secret = secret.unwrap_or_else(|| shape::new(&self.namespace, &self.name));
         shape::put_identity(&mut secret, issued, bundle);
         // What cannot be used is not written.
         let identity = self.identity(&secret, now)?;
-        if exists {
-            self.replace(&self.name, &secret).await?
-        } else {
-            self.create(&secret).await?
-        }
+        shape::write(&self.write, &secret).await?;
         Ok(identity)
     }
 
@@ -345,18 +339,6 @@ impl Secrets {
 
     async fn get(&self, name: &str) -> anyhow::Result<Option<Secret>> {
         self.read.get_opt(name).await.with_context(|| format!("failed to read Secret {}/{name}", self.namespace))
-    }
-
-    async fn create(&self, secret: &Secret) -> anyhow::Result<()> {
-        let name = secret.metadata.name.as_deref().unwrap_or_default();
-        let created = self.write.create(&PostParams::default(), secret).await;
-        created.map(drop).with_context(|| format!("failed to create Secret {}/{name}", self.namespace))
-    }
-
-    /// Replaces a Secret as it was read: one that somebody changed meanwhile is a conflict, and looked at again.
-    async fn replace(&self, name: &str, secret: &Secret) -> anyhow::Result<()> {
-        let replaced = self.write.replace(name, &PostParams::default(), secret).await;
-        replaced.map(drop).with_context(|| format!("failed to write Secret {}/{name}", self.namespace))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the two Secrets of an identity hold.
+//! What the two Secrets of an identity hold, and how they are written.
 //!
 //! The identity has the shape that cert-manager writes: type `kubernetes.io/tls` with `tls.crt`, `tls.key` and `ca.crt`.
 //! The authority is in a Secret apart, of the shape that cert-manager's CA issuer reads (`tls.crt`, `tls.key`); while it
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use kube::api::ObjectMeta;
+use kube::api::{Api, ObjectMeta, PostParams};
 use tributary::api::labels::{self, kubernetes::MANAGED_BY};
 use tributary::federation::identity::{
     Authorities, Authority, CERTIFICATE, IssuedIdentity, Material, PRIVATE_KEY, TRUST_BUNDLE,
@@ -48,14 +48,24 @@ pub(crate) fn new(namespace: &str, name: &str) -> Secret {
     }
 }
 
+/// Creates a new Secret, or replaces one as it was read: what somebody changed meanwhile is a conflict, and looked at again.
+pub(crate) async fn write(api: &Api<Secret>, secret: &Secret) -> anyhow::Result<Secret> {
+    let (name, params) = (secret.name_any(), PostParams::default());
+    let written = match secret.metadata.resource_version {
+        Some(_) => api.replace(&name, &params, secret).await,
+        None => api.create(&params, secret).await,
+    };
+    written.with_context(|| format!("failed to write Secret {}/{name}", secret.namespace().unwrap_or_default()))
+}
+
 /// The parts of an identity.
 pub(crate) fn material(secret: &Secret) -> Material {
     Material::gather(|key| secret.data.as_ref()?.get(key).map(|bytes| bytes.0.clone()))
 }
 
-/// The authorities that an identity says to trust (`ca.crt`).
-pub(crate) fn trust_bundle(secret: &Secret) -> Option<&str> {
-    std::str::from_utf8(&secret.data.as_ref()?.get(TRUST_BUNDLE)?.0).ok()
+/// A value that is text.
+pub(crate) fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
 }
 
 /// Puts an issued identity and the authorities that are trusted into `secret`.
@@ -69,7 +79,7 @@ pub(crate) fn put_identity(secret: &mut Secret, issued: &IssuedIdentity, trust_b
 
 pub(crate) fn authorities(secret: &Secret) -> anyhow::Result<Authorities> {
     let name = secret.name_any();
-    let text = |key: &str| -> Option<&str> { std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok() };
+    let text = |key: &str| text(secret, key);
     let place = |key: &str| format!("{key} of Secret {name}");
     let authority = |certificate: &str, key: &str| {
         let missing = |key: &str| format!("failed to find {}", place(key));
@@ -104,7 +114,7 @@ pub(crate) fn put_authorities(secret: &mut Secret, authorities: &Authorities) {
         ]));
     }
     if let Some((certificate, until)) = previous {
-        parts.append(&mut data([(PREVIOUS_CERTIFICATE, certificate), (PREVIOUS_UNTIL, &until.to_string())]));
+        parts.append(&mut data([(PREVIOUS_CERTIFICATE, certificate.as_str()), (PREVIOUS_UNTIL, &until.to_string())]));
     }
     secret.data = Some(parts);
 }
@@ -115,7 +125,8 @@ pub(crate) fn order(secret: &Secret) -> Option<&String> {
     (secret.annotations().get(labels::ROTATED) != Some(asked)).then_some(asked)
 }
 
-fn data<const N: usize>(parts: [(&str, &str); N]) -> BTreeMap<String, ByteString> {
+/// What a Secret holds, of these texts.
+pub(crate) fn data<'a>(parts: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, ByteString> {
     parts.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()
 }
 

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tributary::api::labels::manager;
@@ -44,9 +43,7 @@ impl Webhook {
     /// Keeps Secret and definition until the term ends.
     pub(crate) async fn keep(self: Arc<Self>, stop: CancellationToken) {
         let changed = Arc::new(Notify::new());
-        let (first, second) = (changed.clone(), changed.clone());
-        let _secrets = self.secrets.subscribe(move |_| first.notify_one());
-        let _definitions = self.definitions.subscribe(move |_| second.notify_one());
+        let _subscriptions = (self.secrets.wakes(&changed), self.definitions.wakes(&changed));
         while !stop.is_cancelled() {
             let again = tokio::select! {
                 looked = self.look() => looked.unwrap_or_else(|error| {
@@ -78,7 +75,7 @@ impl Webhook {
             (secret, again) = self.secret().await?;
             // Nobody is led to a webhook that has nothing to show.
             self.certificates.take(&secret)?;
-            trust = text(&secret, BUNDLE).unwrap_or_default().to_owned();
+            trust = shape::text(&secret, BUNDLE).unwrap_or_default().to_owned();
         }
         let change = self.definitions.objects().iter().find_map(|one| one.change(&self.config, &trust));
         if let Some(change) = change {
@@ -112,23 +109,10 @@ impl Webhook {
             let again = current.map_or(NEVER, |current| Again::of(&current));
             return Ok((found.context("what is current is there")?, again));
         };
-        let exists = found.is_some();
         let mut secret = found.unwrap_or_else(|| shape::new(namespace, name));
-        let values = new.expose().into_iter();
-        secret.data = Some(values.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect());
-        let write: Api<Secret> = Api::namespaced(self.clients.writer.clone(), namespace);
-        let written = if exists {
-            // As it was read: one that somebody changed meanwhile is a conflict, and looked at again.
-            write.replace(name, &PostParams::default(), &secret).await
-        } else {
-            write.create(&PostParams::default(), &secret).await
-        };
-        let secret = written.with_context(|| format!("failed to write Secret {namespace}/{name}"))?;
+        secret.data = Some(shape::data(new.expose()));
+        let secret = shape::write(&Api::namespaced(self.clients.writer.clone(), namespace), &secret).await?;
         tracing::info!(secret = secret.name_any(), "the webhook has a new certificate");
         Ok((secret, Again::of(&new)))
     }
-}
-
-fn text<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
-    std::str::from_utf8(&secret.data.as_ref()?.get(key)?.0).ok()
 }

@@ -36,7 +36,7 @@ struct Spec {
 impl Definition {
     /// The definition of MiniClusters alone.
     pub(super) fn selection() -> Selection {
-        Selection { fields: format!("metadata.name={}", MiniCluster::crd_name()), ..Selection::default() }
+        Selection::named(MiniCluster::crd_name())
     }
 
     /// Whether the API server asks agents of this configuration.

@@ -79,11 +79,11 @@ impl Collector for Expiry {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::Secret;
     use tributary::webhook::certificate::renewed;
 
     use super::*;
+    use crate::identity::shape;
 
     #[test]
     fn answers_are_counted_and_the_certificate_in_use_tells_its_end() {
@@ -92,8 +92,7 @@ mod tests {
         assert!(!metrics.text().contains("\ntributary_webhook_certificate_expires_seconds "), "there is none yet");
         let now: jiff::Timestamp = "2025-06-01T12:00:00Z".parse().unwrap();
         let made = renewed(None, &["hook.agents.svc".to_owned()], now).unwrap().unwrap();
-        let data = made.expose().into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
-        certificates.take(&Secret { data: Some(data.collect()), ..Secret::default() }).unwrap();
+        certificates.take(&Secret { data: Some(shape::data(made.expose())), ..Secret::default() }).unwrap();
         for how in [Answered::Converted, Answered::Failed, Answered::Refused, Answered::Refused] {
             ours.answered(how);
         }

@@ -65,7 +65,7 @@ impl Webhook {
         let mut watches = vec![filling.boxed()];
         let mut secrets = Cache::empty();
         if config.webhook.listen.is_some() {
-            let one = Selection { fields: format!("metadata.name={}", config.webhook.secret), ..Selection::default() };
+            let one = Selection::named(&config.webhook.secret);
             let namespace = &config.kubernetes.namespace;
             let (cache, filling) = caches::in_namespace(clients.reader.clone(), namespace, &one, SystemRng);
             watches.push(filling.boxed());
@@ -124,9 +124,7 @@ async fn follow(of: Following<'_>) {
     let why = format!("Secret {} has no certificate yet", config.webhook.secret);
     readiness.waits(PART, &why);
     let changed = Arc::new(Notify::new());
-    let (first, second) = (changed.clone(), changed.clone());
-    let _secrets = secrets.subscribe(move |_| first.notify_one());
-    let _definitions = definitions.subscribe(move |_| second.notify_one());
+    let _subscriptions = (secrets.wakes(&changed), definitions.wakes(&changed));
     let mut shows_one = false;
     loop {
         for secret in secrets.objects() {
@@ -160,6 +158,7 @@ mod tests {
     use tributary::webhook::certificate::renewed;
 
     use super::*;
+    use crate::identity::shape;
 
     /// The danger: a webhook that is turned on is waited for by pods that the leader, which knows of none, is to be replaced by:
     /// for ever. And where it is led to, nobody is sent to a pod that has nothing to show.
@@ -198,11 +197,7 @@ mod tests {
         definitions.take(Event::Apply(definition("2", "Webhook")));
         assert!(settle().await, "and there is nothing to show");
         let new = renewed(None, &definition::names(&config), SystemClock::shared().wall()).unwrap().unwrap();
-        let data: serde_json::Map<_, _> = new
-            .expose()
-            .into_iter()
-            .map(|(key, text)| (key.to_owned(), json!(k8s_openapi::ByteString(text.as_bytes().to_vec()))))
-            .collect();
+        let data = shape::data(new.expose());
         let secret = json!({"metadata": {"name": "s", "namespace": "tributary-system"}, "data": data});
         secrets.take(Event::Apply(serde_json::from_value(secret).unwrap()));
         assert!(!settle().await);

@@ -3,14 +3,10 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use parking_lot::RwLock;
@@ -20,14 +16,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tributary::webhook::certificate;
 
 use super::handler::Handler;
 use super::metrics::WebhookMetrics;
-use crate::asked::{Asked, late};
+use crate::asked;
 use crate::places::Places;
 
 /// Connections at one time. With what each of them may take, it bounds the memory that askers can take: see [`super::handler`].
@@ -90,19 +85,16 @@ impl ResolvesServerCert for Certificates {
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     handshake: Duration,
-    /// From then on to the end of the head of its first question.
-    first: Duration,
-    /// From an answer to the end of the head of the next question. API servers keep connections for 90 s and ask again on one that
-    /// is about to end here: what they lose then is a request of somebody.
-    quiet: Duration,
-    /// For a question and until it has taken the answer. API servers wait 30 s for it.
-    whole: Duration,
+    then: asked::Limits,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { handshake: seconds(3), first: seconds(10), quiet: seconds(120), whole: seconds(30) }
+        // API servers keep connections for 90 s and ask again on one that is about to end here: what they lose then is a
+        // request of somebody. They wait 30 s for an answer.
+        let then = asked::Limits { first: seconds(10), quiet: seconds(120), whole: seconds(30) };
+        Self { handshake: seconds(3), then }
     }
 }
 
@@ -149,39 +141,18 @@ async fn connection(
 ) {
     let handshake = tokio::time::timeout(limits.handshake, acceptor.accept(stream));
     let Some(Ok(Ok(stream))) = stop.run_until_cancelled(handshake).await else { return };
-    let (asked, watched) = watch::channel(0);
-    let asked = Arc::new(asked);
-    let service = service_fn(|request| {
-        let (desk, asked) = (desk.clone(), Asked::tell(asked.clone()));
+    let answer = |request, asked| {
+        let desk = desk.clone();
         async move { Ok::<_, Infallible>(desk.answer(request, asked).await) }
-    });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.quiet)
-        .max_buf_size(BUFFER)
-        // Answers are written from where they are: a copy would be memory that nobody counts.
-        .writev(true)
-        .serve_connection(TokioIo::new(stream), service);
-    let (mut served, mut late, mut stopping) = (pin!(served), pin!(late(watched, limits.first, limits.whole)), false);
-    loop {
-        tokio::select! {
-            _ = served.as_mut() => return,
-            () = late.as_mut() => return,
-            () = stop.cancelled(), if !stopping => {
-                stopping = true;
-                served.as_mut().graceful_shutdown();
-            }
-        }
-    }
+    };
+    asked::serve(stream, answer, limits.then, Some(BUFFER), stop).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::net::{Ipv4Addr, SocketAddr};
 
     use futures::future::join_all;
-    use k8s_openapi::ByteString;
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, RootCertStore};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -192,9 +163,11 @@ mod tests {
     use tributary::webhook;
 
     use super::*;
+    use crate::identity::shape;
 
     const FAR: Duration = Duration::from_secs(3600);
-    const LONG: Limits = Limits { handshake: FAR, first: FAR, quiet: FAR, whole: FAR };
+    const LONG: Limits = Limits { handshake: FAR, then: ASKS };
+    const ASKS: asked::Limits = asked::Limits { first: FAR, quiet: FAR, whole: FAR };
     const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
     const API_SERVER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
@@ -209,11 +182,7 @@ mod tests {
         async fn start(limits: Limits) -> Self {
             let now = Timestamp::now();
             let made = certificate::renewed(None, &["127.0.0.1".to_owned()], now).unwrap().unwrap();
-            let values: BTreeMap<_, _> = made
-                .expose()
-                .into_iter()
-                .map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())))
-                .collect();
+            let values = shape::data(made.expose());
             let mut roots = RootCertStore::empty();
             for authority in CertificateDer::pem_slice_iter(&values[certificate::BUNDLE].0) {
                 roots.add(authority.unwrap()).unwrap();
@@ -301,10 +270,10 @@ mod tests {
         let server = Server::start(Limits { handshake: short, ..LONG }).await;
         join_all((0..SHARE).map(async |_| is_ended(server.connect(STRANGER).await).await)).await;
         server.stop().await;
-        let server = Server::start(Limits { first: short, ..LONG }).await;
+        let server = Server::start(Limits { then: asked::Limits { first: short, ..ASKS }, ..LONG }).await;
         is_ended(server.greet(STRANGER).await).await;
         server.stop().await;
-        let server = Server::start(Limits { whole: short, ..LONG }).await;
+        let server = Server::start(Limits { then: asked::Limits { whole: short, ..ASKS }, ..LONG }).await;
         let mut stream = server.greet(STRANGER).await;
         let head = format!("POST {} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n", webhook::PATH);
         stream.write_all(head.as_bytes()).await.unwrap();

@@ -4,9 +4,10 @@ use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::peer::PodSecurityLevel;
 use tributary_contract::RootIdentity;
 use tributary_flux::{Slot, Topology};
+use tributary_render::nodes::Amounts;
 
 use super::*;
-use crate::nodes::{Amounts, PodView, Taint, tolerates};
+use crate::nodes::{PodView, Taint, tolerates};
 
 const EAST: &str = "east";
 

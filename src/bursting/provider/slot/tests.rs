@@ -7,9 +7,10 @@ use tributary_api::peer::ImportPolicy;
 use tributary_clock::{Mono, Now};
 use tributary_contract::{LeadAddress, PeerState};
 use tributary_flux::{RankMap, Slot};
+use tributary_render::nodes::Amounts;
 
 use super::*;
-use crate::nodes::{Amounts, NodeView};
+use crate::nodes::NodeView;
 use crate::preflight::lead::Seen;
 use crate::provider::admission::tests::offer;
 use crate::provider::grants::Few;
@@ -180,9 +181,21 @@ fn held() -> SecretState {
 
 fn said(step: &SlotStep, key: &ClaimKey) -> ObservedBurst {
     match &step.answers[key] {
-        Answered::Observed(said) => (**said).clone(),
-        Answered::Nothing => panic!("nothing was said of {key:?}"),
+        Answer::Observed(said) => (**said).clone(),
+        Answer::Nothing => panic!("nothing was said of {key:?}"),
     }
+}
+
+fn status(step: &SlotStep) -> Option<HostedBurstStatus> {
+    let status = |change: &Change| match change {
+        Change::Status(status) => Some((**status).clone()),
+        _ => None,
+    };
+    step.changes.iter().rev().find_map(status)
+}
+
+fn draining(world: &World) -> Option<String> {
+    world.hosted.as_ref().unwrap().status.as_ref().unwrap().draining_reason.clone()
 }
 
 fn reason(step: &SlotStep, key: &ClaimKey) -> Option<RejectionReason> {
@@ -250,14 +263,7 @@ fn what_was_wanted_in_an_earlier_session_replaces_nothing() {
     other.root.name = offer().root.name;
     let (peer, uid) = world.claim("east", other);
     world.listed.clear();
-    let drains = |world: &mut World| {
-        let step = world.step();
-        let status = step.changes.iter().find_map(|change| match change {
-            Change::Status(status) => Some((**status).clone()),
-            _ => None,
-        });
-        status.and_then(|status| status.draining_reason)
-    };
+    let drains = |world: &mut World| status(&world.step()).and_then(|status| status.draining_reason);
     assert_eq!(drains(&mut world), None);
     world.listed.insert(peer, [uid].into());
     assert_eq!(drains(&mut world).as_deref(), Some("Replaced"));
@@ -366,12 +372,8 @@ fn pods_wait_for_a_look_at_the_lead_and_are_made_whatever_it_was() {
             (Check::User, Unknown)
         ]
     );
-    let status = step.changes.iter().find_map(|change| match change {
-        Change::Status(status) => Some(status),
-        _ => None,
-    });
-    let conditions = &status.unwrap().conditions;
-    let preflight = tributary_cluster::conditions::find(conditions, "Preflight").unwrap();
+    let conditions = status(&step).unwrap().conditions;
+    let preflight = tributary_cluster::conditions::find(&conditions, "Preflight").unwrap();
     assert_eq!((preflight.status.as_str(), preflight.reason.as_str()), ("False", "LeadAddress"));
     assert!(preflight.message.contains("192.0.2.1:30050 did not answer"), "{}", preflight.message);
 }
@@ -385,11 +387,7 @@ fn brokers_are_online_where_a_probe_says_so_and_never_on_simulated_nodes() {
     world.memory.secret = held();
     world.mini_cluster = Some(made(world.hosted.as_ref().unwrap()));
     let online = |step: &SlotStep| {
-        let status = step.changes.iter().find_map(|change| match change {
-            Change::Status(status) => Some(status),
-            _ => None,
-        });
-        tributary_cluster::conditions::find(&status.unwrap().conditions, "BrokersOnline").unwrap().status.clone()
+        tributary_cluster::conditions::find(&status(step).unwrap().conditions, "BrokersOnline").unwrap().status.clone()
     };
     let step = world.step();
     assert_eq!((said(&step, &key).phase, online(&step).as_str()), (BurstPhase::Ready, "True"));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use tributary_contract::DesiredBurst;
 
 use super::*;
-use crate::peers::PeerView;
+use crate::peers::{self, PeerView};
 use crate::provider::admission::tests::offer;
 use crate::provider::claims;
 use crate::provider::memory::{Fate, Memory};
@@ -162,7 +162,7 @@ proptest! {
                 }
             };
             for claim in moved {
-                let import = peers.get(&claim.0).and_then(|peer| peer.import.as_ref());
+                let import = peers::import(&peers, &claim.0);
                 slots.claim(&claim, claimed.get(&claim), import);
             }
             let sorted = claims::sort(claimed.clone(), there.values(), &memories, &peers);

@@ -36,7 +36,7 @@ impl Draft<'_> {
 
     /// Who threw it out when it was another Burst has not changed their mind by that.
     pub(super) fn inherit_evictions(&mut self) {
-        let (burst, peers) = (self.view.burst, self.view.peers);
+        let (burst, peers) = (&self.view.burst, &self.view.peers);
         let refused = &mut self.status.refusals;
         for eviction in burst.spec.evictions.iter().filter(|eviction| offer::stands(eviction, burst, peers)) {
             if self.status.peer.as_ref() != Some(&eviction.peer) && refused.iter().all(|one| one.peer != eviction.peer)

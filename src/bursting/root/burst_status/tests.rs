@@ -48,7 +48,7 @@ impl World {
             drain: 60.into(),
             ..BurstSpec::default()
         };
-        let mut burst = Burst::new("lake-burst-0", spec);
+        let mut burst = offer::tests::owned(Burst::new("lake-burst-0", spec));
         burst.metadata.generation = Some(1);
         burst.metadata.namespace = Some("flux".into());
         burst.metadata.uid = Some("burst-uid".into());
@@ -156,27 +156,24 @@ impl World {
         let now = Now { mono, wall: Timestamp::from_second(1_000_000 + self.secs as i64 + self.ahead).unwrap() };
         let present: Vec<_> = self.peers.iter().filter(|(_, peer)| peer.in_session()).map(|(name, _)| name).collect();
         self.contacts.observe(present, mono);
-        let own = PeerName::from("east");
-        let claimed = BTreeMap::new();
         let before = self.burst.status.clone();
         let view = BurstView {
             now,
             counted: unhurried(Now { mono: Mono::ZERO, wall: Timestamp::from_second(1_000_000).unwrap() }, now),
             grace: Times::default().grace,
-            burst: &self.burst,
-            own: &own,
-            peers: &self.peers,
-            contacts: &self.contacts,
-            claimed: &claimed,
-            answers: &self.answers,
-            withdrawing: &self.withdrawing,
-            undeliverable: &self.undeliverable,
-            no_lead: self.no_lead.as_ref(),
+            burst: self.burst.clone().into(),
+            own: "east".into(),
+            peers: self.peers.clone(),
+            contacts: self.contacts.clone(),
+            answers: self.answers.clone(),
+            withdrawing: self.withdrawing.clone(),
+            undeliverable: self.undeliverable.clone(),
+            no_lead: self.no_lead.clone(),
             ends: self.ends,
-            root: self.root.as_ref(),
-            seen: self.seen.as_ref(),
+            root: self.root.clone().map(Arc::new),
+            seen: self.seen.clone(),
         };
-        let step = step(&view);
+        let step = step(&view, &BTreeMap::new());
         if before.as_ref() != Some(&step.status) {
             self.notes.extend(step.notes.iter().map(|note| note.reason.clone()));
         }
@@ -392,6 +389,22 @@ fn a_release_waits_for_the_peers_word() {
     world.step().is(BurstPhase::Released, None);
     assert_eq!(world.notes.last().map(String::as_str), Some("Released"));
     world.edit(|spec| spec.release = false).step().is(BurstPhase::Offered, Some("north"));
+}
+
+/// The danger: a Burst that was restored from a backup is placed, and runs once more; nobody ends it, or one whose root was deleted
+/// alone.
+#[test]
+fn what_nothing_owns_is_released_and_placed_nowhere() {
+    let mut world = World::new();
+    world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
+    world.burst.metadata.owner_references = None;
+    world.burst.spec.on_demand = Some(OnDemandSpec::default());
+    world.step().is(BurstPhase::Draining, Some("north"));
+    world.say("north", BurstPhase::Draining).step().confirm("north").step().is(BurstPhase::Released, None);
+    world.step().is(BurstPhase::Released, None);
+    let status = world.burst.status.as_ref().unwrap();
+    assert_eq!(status.message, "nothing owns this Burst, so nothing runs for it: delete it");
+    assert!(status.demand.is_none());
 }
 
 #[test]

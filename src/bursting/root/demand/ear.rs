@@ -15,7 +15,7 @@ use tributary_cluster::error::chain;
 use tributary_tunnel::ends::handshake::Key;
 
 use super::hear::{Connect, Frame, Frames, Lead, PURPOSE, Stream};
-use crate::provider::materialize::CURVE_CERT;
+use crate::provider::materialize;
 
 /// How long a connection may take.
 const DIAL: Duration = Duration::from_secs(3);
@@ -153,8 +153,7 @@ impl<N: Fn() + Send + Sync> Ear<N> {
         };
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let secret = secrets.get_opt(name).await.map_err(|error| unknown(&chain(&error)))?;
-        let bytes = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove(CURVE_CERT));
-        let text = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or_else(|| unknown("it is not there"))?;
+        let text = secret.and_then(materialize::certificate).ok_or_else(|| unknown("it is not there"))?;
         let certificate = tributary_flux::Certificate::parse(&text).map_err(|error| unknown(&error.to_string()))?;
         if certificate.digest().to_string() != *digest {
             return Err(unknown("it is another one than the instance was started with"));

@@ -337,12 +337,6 @@ impl Transport for MemoryTransport {
     }
 }
 
-impl fmt::Debug for MemoryTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryTransport").field("name", &self.listener.name).field("address", &self.address).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tributary_clock::SeededRng;

@@ -1,4 +1,4 @@
-//! Incoming connections: handshakes run in parallel and bounded; who is turned away is logged and told to the mesh.
+//! Incoming connections: handshakes run in parallel and bounded; who is turned away is told to the mesh.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::timeout;
-use tributary_clock::{Mono, SharedClock};
+use tributary_clock::SharedClock;
 
 use super::ended::Side;
 use super::link::{Judge, QuicLink, readable, turn_away};
@@ -41,12 +41,6 @@ impl Crowd {
     pub(crate) const DEFAULT: Self = Self { handshakes: 64, of_one: 16, unproven: 32 };
 }
 
-/// The same refusal is logged once in this time, however often it happens.
-const LOG_AGAIN: Duration = Duration::from_secs(60);
-
-/// Refusals remembered for [`LOG_AGAIN`].
-const LOGGED: usize = 256;
-
 /// What incoming handshakes need.
 pub(super) struct Acceptor {
     pub identities: IdentityStore,
@@ -73,7 +67,6 @@ impl Acceptor {
         let Crowd { handshakes, of_one, unproven } = acceptor.crowd;
         let free = Arc::new(Semaphore::new(handshakes));
         let neighbours = Neighbours::default();
-        let log = Arc::new(RefusalLog::default());
         while let Some(incoming) = endpoint.accept().await {
             let Ok(permit) = free.clone().try_acquire_owned() else {
                 incoming.refuse();
@@ -89,7 +82,7 @@ impl Acceptor {
                 incoming.refuse();
                 continue;
             };
-            tokio::spawn(acceptor.clone().admit(incoming, (permit, place), accepted.clone(), log.clone()));
+            tokio::spawn(acceptor.clone().admit(incoming, (permit, place), accepted.clone()));
         }
     }
 
@@ -98,17 +91,12 @@ impl Acceptor {
         incoming: Incoming,
         place: (OwnedSemaphorePermit, Neighbour),
         accepted: mpsc::Sender<Accepted>,
-        log: Arc<RefusalLog>,
     ) {
         let remote = readable(incoming.remote_address());
         match self.handshake(incoming, &remote).await {
-            Some(Accepted::Refused(refused)) => {
-                log.log(&refused, self.clock.mono());
-                // A crowd of strangers must not hold up peers: if nobody looks, one more word about them is dropped.
-                let _ = accepted.try_send(Accepted::Refused(refused));
-            }
-            Some(broken @ Accepted::Broken { .. }) => drop(accepted.try_send(broken)),
-            Some(link) => drop(accepted.send(link).await),
+            Some(link @ Accepted::Link(_)) => drop(accepted.send(link).await),
+            // A crowd of strangers must not hold up peers: if nobody looks, one more word about them is dropped.
+            Some(stranger) => drop(accepted.try_send(stranger)),
             None => {}
         }
         drop(place);
@@ -210,62 +198,9 @@ fn network_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Refusals that were logged lately, so that somebody who knocks every second does not fill the log.
-#[derive(Default)]
-struct RefusalLog(Mutex<BTreeMap<(String, String), Mono>>);
-
-impl RefusalLog {
-    fn log(&self, refused: &RefusedLink, now: Mono) {
-        if self.is_news(refused, now) {
-            let claimed = refused.claimed.as_ref().map_or("-", |name| name.as_str());
-            let (reason, message) = (&refused.refusal.reason, &refused.refusal.message);
-            tracing::warn!(remote = refused.remote, claimed, reason, message, "refused an incoming connection");
-        }
-    }
-
-    fn is_news(&self, refused: &RefusedLink, now: Mono) -> bool {
-        // Without a name the address tells one from another; its port changes with every attempt.
-        let who = match &refused.claimed {
-            Some(name) => name.to_string(),
-            None => refused.remote.rsplit_once(':').map_or(refused.remote.as_str(), |(ip, _)| ip).to_owned(),
-        };
-        let mut logged = self.0.lock();
-        logged.retain(|_, at| now.saturating_since(*at) < LOG_AGAIN);
-        if logged.len() >= LOGGED {
-            return false;
-        }
-        match logged.entry((who, refused.refusal.reason.clone())) {
-            std::collections::btree_map::Entry::Occupied(_) => false,
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(now);
-                true
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::registry::RefusalReason;
-
-    #[test]
-    fn a_refusal_is_logged_once_a_minute() {
-        let log = RefusalLog::default();
-        let refused = |remote: &str, claimed: Option<&str>, reason: RefusalReason| RefusedLink {
-            remote: remote.to_owned(),
-            claimed: claimed.map(Into::into),
-            refusal: reason.because(""),
-        };
-        let at = |seconds| Mono::from_start(Duration::from_secs(seconds));
-        use RefusalReason::{Suspended, UnknownPeer};
-        assert!(log.is_news(&refused("10.0.0.1:1", Some("west"), UnknownPeer), at(0)));
-        assert!(!log.is_news(&refused("10.0.0.1:2", Some("west"), UnknownPeer), at(59)));
-        assert!(log.is_news(&refused("10.0.0.1:2", Some("west"), Suspended), at(59)), "another reason");
-        assert!(log.is_news(&refused("10.0.0.1:2", None, UnknownPeer), at(59)), "somebody else");
-        assert!(!log.is_news(&refused("10.0.0.1:3", None, UnknownPeer), at(59)), "the same address");
-        assert!(log.is_news(&refused("10.0.0.1:2", Some("west"), UnknownPeer), at(60)));
-    }
 
     #[test]
     fn one_address_has_its_share_of_handshakes_and_gives_it_back() {
@@ -279,15 +214,5 @@ mod tests {
         assert_eq!(v6.len(), 2, "one network");
         drop((held, v6));
         assert!(neighbours.0.lock().is_empty());
-    }
-
-    #[test]
-    fn a_crowd_does_not_fill_the_memory() {
-        let log = RefusalLog::default();
-        for number in 0..1_000 {
-            let (remote, claimed) = (format!("10.0.0.{number}:1"), None);
-            log.is_news(&RefusedLink { remote, claimed, refusal: RefusalReason::UnknownPeer.because("") }, Mono::ZERO);
-        }
-        assert_eq!(log.0.lock().len(), LOGGED);
     }
 }

@@ -13,7 +13,6 @@
 //! | [`ended`] | why a connection ended or did not come about, in our terms |
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -228,12 +227,6 @@ impl Transport for QuicTransport {
             socket::release(&self.endpoint);
         }
         .boxed()
-    }
-}
-
-impl fmt::Debug for QuicTransport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QuicTransport").field("local_addr", &self.local_addr).finish_non_exhaustive()
     }
 }
 

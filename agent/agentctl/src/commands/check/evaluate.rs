@@ -6,8 +6,7 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::Condition;
-use serde_json::Value;
-use tributary::api::crds;
+use tributary::api::{crds, lacking, named};
 
 use super::report::{Report, Section};
 use super::rights::Right;
@@ -95,48 +94,20 @@ fn definitions(found: &Found) -> Section {
             match theirs.spec.versions.iter().find(|one| one.name == version.name && one.served) {
                 None => drop(missing.insert(format!("version {}", version.name))),
                 Some(served) => {
-                    let schema =
-                        |schema: &_| serde_json::to_value(schema).unwrap_or_default()["openAPIV3Schema"].take();
-                    lacks(&schema(&version.schema), &schema(&served.schema), "", &mut missing);
+                    let theirs = serde_json::to_value(&served.schema).unwrap_or_default();
+                    missing.extend(lacking(&ours.spec.names.kind, &version.name, &theirs["openAPIV3Schema"]));
                 }
             }
         }
         let what = format!("definition {name}");
-        match missing.len() {
-            0 => section.passed(what, "it has every field of this version"),
-            count => {
-                let first: Vec<_> = missing.into_iter().take(3).collect();
-                let more = if count > 3 { format!(" and {} more", count - 3) } else { String::new() };
-                section.fails(
-                    what,
-                    format!("it lacks {}{more}: the API server drops them", first.join(", ")),
-                    hints::DEFINITIONS,
-                );
+        match named(&Vec::from_iter(missing)) {
+            None => section.passed(what, "it has every field of this version"),
+            Some(named) => {
+                section.fails(what, format!("it lacks {named}: the API server drops them"), hints::DEFINITIONS);
             }
         }
     }
     section
-}
-
-/// Fields of `ours` that `theirs` has not. The topmost is named, not all below it.
-fn lacks(ours: &Value, theirs: &Value, path: &str, missing: &mut BTreeSet<String>) {
-    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
-        return;
-    }
-    for (name, field) in ours["properties"].as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match theirs["properties"].get(name) {
-            Some(known) => lacks(field, known, &path, missing),
-            // The API server has these for every kind.
-            None if matches!(path.as_str(), "apiVersion" | "kind" | "metadata") => {}
-            None => drop(missing.insert(path)),
-        }
-    }
-    for below in ["items", "additionalProperties"] {
-        if ours[below].is_object() {
-            lacks(&ours[below], &theirs[below], path, missing);
-        }
-    }
 }
 
 fn agent(found: &Found) -> Section {
@@ -265,7 +236,7 @@ pub(super) fn skew(section: &mut Section, what: &str, theirs: &str, hint: &str) 
     }
 }
 
-fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
+pub(crate) fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
 }

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt;
 use tributary::admin::{ClusterRow, IdentityRow, PeerRow};
 use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
@@ -28,6 +29,13 @@ const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The sections of the federation.
 pub(super) fn sections(found: &Found) -> Vec<Section> {
     vec![identity(found), entrance(found), peers(found), policy(found), bursts(found), hosted(found)]
+}
+
+/// Ends of a Service that do not say that they are not ready.
+pub(super) fn ready<'a>(slices: &'a [EndpointSlice], service: &'a str) -> impl Iterator<Item = &'a Endpoint> {
+    let of_it = slices.iter().filter(move |slice| slice.labels().get(SERVICE_NAME).is_some_and(|name| name == service));
+    let ends = of_it.flat_map(|slice| &slice.endpoints);
+    ends.filter(|end| end.conditions.as_ref().is_none_or(|one| one.ready != Some(false)))
 }
 
 fn identity(found: &Found) -> Section {
@@ -150,11 +158,7 @@ fn led(section: &mut Section, found: &Found, service: &Service) {
         _ => section.warns(what, "reached from inside only", "fine if this cluster dials all its peers"),
     }
     let Ok(slices) = &found.slices else { return };
-    let of_service = slices.iter().filter(|slice| slice.labels().get(SERVICE_NAME) == Some(&name));
-    let ends = of_service
-        .flat_map(|slice| &slice.endpoints)
-        .filter(|end| end.conditions.as_ref().is_none_or(|one| one.ready != Some(false)));
-    let addresses: Vec<String> = ends.flat_map(|end| end.addresses.clone()).collect();
+    let addresses: Vec<String> = ready(slices, &name).flat_map(|end| end.addresses.clone()).collect();
     let what = format!("leading agent behind Service {name}");
     match addresses.is_empty() {
         false => section.passed(what, addresses.join(", ")),

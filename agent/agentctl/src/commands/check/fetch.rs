@@ -216,9 +216,5 @@ async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams) -
 where
     K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
-    let api: Api<K> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    api.list(which).await.map(|list| list.items).map_err(|error| chain(&error))
+    kubernetes::scoped(client, namespace).list(which).await.map(|list| list.items).map_err(|error| chain(&error))
 }

@@ -37,7 +37,7 @@ pub(crate) struct Finding {
     /// What was looked at: its name, which says nothing of the outcome.
     pub what: String,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: Mark,
     /// More about it, if there is more.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
@@ -46,25 +46,11 @@ pub(crate) struct Finding {
     pub hint: String,
 }
 
-/// What came of a look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Outcome {
-    /// As it should be.
-    Passed,
-    /// It works, and somebody should look.
-    Warning,
-    /// It does not work.
-    Failed,
-    /// It could not be looked at.
-    Unknown,
-}
-
 impl Report {
     /// Of these sections; those without findings are left out.
     pub(crate) fn of(mut sections: Vec<Section>) -> Self {
         sections.retain(|section| !section.findings.is_empty());
-        let failed = |section: &Section| section.findings.iter().any(|finding| finding.outcome == Outcome::Failed);
+        let failed = |section: &Section| section.findings.iter().any(|finding| finding.outcome == Mark::Bad);
         let ok = !sections.iter().any(failed);
         Self { ok, sections }
     }
@@ -78,25 +64,25 @@ impl Section {
 
     /// Something is as it should be.
     pub(crate) fn passed(&mut self, what: impl Into<String>, detail: impl Into<String>) {
-        self.add(Outcome::Passed, what.into(), detail.into(), String::new());
+        self.add(Mark::Good, what.into(), detail.into(), String::new());
     }
 
     /// Something works, and somebody should look.
     pub(crate) fn warns(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
-        self.add(Outcome::Warning, what.into(), detail.into(), hint.into());
+        self.add(Mark::Warning, what.into(), detail.into(), hint.into());
     }
 
     /// Something does not work.
     pub(crate) fn fails(&mut self, what: impl Into<String>, detail: impl Into<String>, hint: impl Into<String>) {
-        self.add(Outcome::Failed, what.into(), detail.into(), hint.into());
+        self.add(Mark::Bad, what.into(), detail.into(), hint.into());
     }
 
     /// Something could not be looked at.
     pub(crate) fn unknown(&mut self, what: impl Into<String>, detail: impl Into<String>) {
-        self.add(Outcome::Unknown, what.into(), detail.into(), String::new());
+        self.add(Mark::Unknown, what.into(), detail.into(), String::new());
     }
 
-    fn add(&mut self, outcome: Outcome, what: String, detail: String, hint: String) {
+    fn add(&mut self, outcome: Mark, what: String, detail: String, hint: String) {
         self.findings.push(Finding { what, outcome, detail, hint });
     }
 }
@@ -107,14 +93,8 @@ pub(crate) fn text(report: &Report) -> String {
     for Section { name, findings } in &report.sections {
         text += &format!("{name}\n{}\n", "-".repeat(name.chars().count()));
         for Finding { what, outcome, detail, hint } in findings {
-            let mark = match outcome {
-                Outcome::Passed => Mark::Good,
-                Outcome::Warning => Mark::Warning,
-                Outcome::Failed => Mark::Bad,
-                Outcome::Unknown => Mark::Unknown,
-            };
             let colon = if detail.is_empty() { "" } else { ": " };
-            text += &format!("{} {what}{colon}{detail}\n", mark.text());
+            text += &format!("{} {what}{colon}{detail}\n", outcome.text());
             if !hint.is_empty() {
                 text += &format!("    hint: {hint}\n");
             }
@@ -124,7 +104,7 @@ pub(crate) fn text(report: &Report) -> String {
     let count = |outcome| {
         report.sections.iter().flat_map(|section| &section.findings).filter(|one| one.outcome == outcome).count()
     };
-    let (failed, warnings, unknown) = (count(Outcome::Failed), count(Outcome::Warning), count(Outcome::Unknown));
+    let (failed, warnings, unknown) = (count(Mark::Bad), count(Mark::Warning), count(Mark::Unknown));
     let mark = if report.ok { Mark::Good } else { Mark::Bad };
     text += &format!("{} {failed} failed, {warnings} warnings, {unknown} not looked at\n", mark.text());
     text

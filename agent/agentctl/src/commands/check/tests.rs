@@ -11,9 +11,10 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::contract::PeerState;
 
 use super::evaluate::report;
-use super::report::{Outcome, Report, text};
+use super::report::{Report, text};
 use super::rights::Scope;
 use super::{Found, rights};
+use crate::output::Mark;
 
 fn of<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -166,7 +167,8 @@ fn what_was_found_before_brokers_joined_is_no_complaint_afterwards() {
     joined.status.as_mut().unwrap().phase = tributary::api::hosted_burst::BurstPhase::Ready;
     found.hosted = Ok(vec![joined.clone()]);
     found.roots = Ok(Vec::new());
-    found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux"},
+    found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux",
+            "ownerReferences": [{"apiVersion": "v", "kind": "MiniCluster", "name": "lake", "uid": "u", "controller": true}]},
         "spec": {"root": "lake", "slot": "lake-burst-0"},
         "status": {"phase": "Ready", "peer": "west", "preflight": joined.status.unwrap().preflight}}))]);
     let report = report(&found);
@@ -177,9 +179,9 @@ fn what_was_found_before_brokers_joined_is_no_complaint_afterwards() {
 fn complaints(report: &Report) -> String {
     let mut lines = Vec::new();
     for section in &report.sections {
-        for finding in section.findings.iter().filter(|finding| finding.outcome != Outcome::Passed) {
+        for finding in section.findings.iter().filter(|finding| finding.outcome != Mark::Good) {
             crate::paste::check::pastes(&finding.hint);
-            assert!(!finding.hint.is_empty() || finding.outcome == Outcome::Unknown, "{finding:?} says not what to do");
+            assert!(!finding.hint.is_empty() || finding.outcome == Mark::Unknown, "{finding:?} says not what to do");
             let (what, detail, hint) = (&finding.what, &finding.detail, &finding.hint);
             lines.push(format!("{} {:?}: {what}: {detail}\n    {hint}", section.name, finding.outcome));
         }
@@ -391,7 +393,8 @@ fn every_trouble_has_a_line_and_a_hint() {
                 json!({"metadata": {"name": "lake", "namespace": "flux"}, "status": {"incarnation": "j"},
                 "spec": {"size": 1, "containers": [{"image": "app"}], "flux": {"bursting": {"clusters": [{"peer": "west"}]}}}}),
             )]);
-            found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux"},
+            found.bursts = Ok(vec![of(json!({"metadata": {"name": "lake-burst-0", "namespace": "flux",
+            "ownerReferences": [{"apiVersion": "v", "kind": "MiniCluster", "name": "lake", "uid": "u", "controller": true}]},
                 "spec": {"root": "lake", "slot": "lake-burst-0", "peers": ["west"]},
                 "status": {"phase": "Rejected", "refusals": [{"peer": "west", "reason": "QuotaExceeded", "message": "ResourceQuota team leaves 0 of pods", "generation": 1}]}}))]);
         }),

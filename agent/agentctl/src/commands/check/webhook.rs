@@ -2,13 +2,12 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{ServiceReference, WebhookClientConfig};
 use kube::ResourceExt;
-use tributary::api::labels::kubernetes::SERVICE_NAME;
 
 use super::Found;
+use super::federation::ready;
 use super::report::Section;
+use crate::kubernetes::DEFINITION;
 
-/// The definition that is converted.
-const DEFINITION: &str = "miniclusters.flux-framework.org";
 const RESET: &str = "if nobody shall convert any more: `kubectl patch crd miniclusters.flux-framework.org --type=merge -p \
                      '{\"spec\":{\"conversion\":{\"strategy\":\"None\",\"webhook\":null}}}'`";
 
@@ -62,11 +61,7 @@ fn entrance(section: &mut Section, found: &Found, client: &WebhookClientConfig) 
         let hint = format!("upgrade the helm release with webhook.enabled=true; {RESET}");
         return section.fails(what, format!("{whose} does not exist: no v1alpha1 can be read or written"), hint);
     }
-    let of_it = slices.iter().filter(|slice| slice.labels().get(SERVICE_NAME) == Some(name));
-    let ready = of_it
-        .flat_map(|slice| slice.endpoints.iter())
-        .filter(|endpoint| endpoint.conditions.as_ref().is_none_or(|conditions| conditions.ready != Some(false)))
-        .count();
+    let ready = ready(slices, name).count();
     if ready == 0 {
         section.fails(
             what,

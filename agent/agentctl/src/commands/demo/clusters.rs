@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 use tributary::cluster::client::heed_no_proxy;
-use tributary_sandbox::{Access, Binaries, ClusterOptions, Options, Provider, Report, Sandbox};
+use tributary_sandbox::{Access, Binaries, ClusterOptions, Options, Report, Sandbox, existing};
 
 use super::progress::Progress;
 use crate::cli::{Demo, Target};
@@ -20,9 +20,10 @@ const NAMES: [&str; 9] =
 /// User of the agents' requests in a sandbox: audit logs tell them from people's.
 const AGENT_USER: &str = "tributary-agent";
 
-/// The clusters of a demo. Sandbox clusters end with this value.
+/// The clusters of a demo.
 pub(super) struct Clusters {
-    provider: Provider,
+    /// Local control planes, which end with this value.
+    sandbox: Option<Sandbox>,
     /// The root's first.
     pub(super) all: Vec<DemoCluster>,
 }
@@ -45,28 +46,32 @@ pub(super) struct DemoCluster {
 impl Clusters {
     /// Starts the wanted number of local control planes, or finds the contexts.
     pub(super) async fn find(target: &Target, demo: &Demo, progress: &Progress) -> Result<Self> {
-        let provider = if demo.contexts.is_empty() {
-            Provider::Sandbox(start_sandbox(usize::from(demo.clusters), progress).await?)
+        let (sandbox, people, agents) = if demo.contexts.is_empty() {
+            let sandbox = start_sandbox(usize::from(demo.clusters), progress).await?;
+            let access = |user: &str| -> Result<Vec<Access>> {
+                let access =
+                    sandbox.clusters().iter().map(|cluster| cluster.access(user)).collect::<anyhow::Result<_>>();
+                access.map_err(|error| {
+                    Failure::new("failed to reach the clusters")
+                        .because(error)
+                        .hint("agents and people need contexts that work")
+                })
+            };
+            let (people, agents) = (access(tributary_sandbox::ADMIN)?, access(AGENT_USER)?);
+            (Some(sandbox), people, agents)
         } else {
-            let found = Provider::existing(target.kubeconfig.as_deref(), &demo.contexts);
-            found.map_err(|error| {
+            let found = existing(target.kubeconfig.as_deref(), &demo.contexts).map_err(|error| {
                 Failure::new("failed to find the clusters of --contexts")
                     .because(error)
                     .hint("--context names one of `kubectl config get-contexts`; --kubeconfig names another file")
-            })?
+            })?;
+            (None, found.clone(), found)
         };
-        let unreachable = |error: anyhow::Error| {
-            Failure::new("failed to reach the clusters")
-                .because(error)
-                .hint("agents and people need contexts that work")
-        };
-        let people = provider.clusters(tributary_sandbox::ADMIN).map_err(unreachable)?;
-        let agents = provider.clusters(AGENT_USER).map_err(unreachable)?;
         let names = names(people.iter().map(|access| access.name.as_str()));
         let all = people.into_iter().zip(agents).zip(names).map(|((access, agent), name)| open(name, access, agent));
         let all = try_join_all(all).await?;
         distinct(&all)?;
-        Ok(Self { provider, all })
+        Ok(Self { sandbox, all })
     }
 
     pub(super) fn root(&self) -> &DemoCluster {
@@ -84,7 +89,7 @@ impl Clusters {
 
     /// Whether pods only pretend to run, and the clusters end with the demo.
     pub(super) fn simulated(&self) -> bool {
-        matches!(self.provider, Provider::Sandbox(_))
+        self.sandbox.is_some()
     }
 }
 

@@ -13,6 +13,7 @@ use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, ImportPolicy};
 use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
+use tributary_sandbox::Access;
 
 use super::clusters::DemoCluster;
 use super::ground::{mark, marked};
@@ -125,23 +126,15 @@ fn member(
     authority.issue(&cluster.name, now, VALIDITY)?.write(&identity, Existing::Replace)?;
     let (admin, health) = (TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
     let peers = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let settings = Settings {
-        name: &cluster.name,
-        kubeconfig: &cluster.agent_access.kubeconfig,
-        context: &cluster.agent_access.context,
-        namespace: agent_namespace,
-        listen: peers.local_addr()?,
-        identity: &identity,
-        admin: admin.local_addr()?,
-        health: health.local_addr()?,
-    };
+    let addresses = [peers.local_addr()?, admin.local_addr()?, health.local_addr()?];
     let config = directory.join("agent.toml");
-    fs::write(&config, settings.toml())?;
+    fs::write(&config, toml(&cluster.name, &cluster.agent_access, agent_namespace, &identity, addresses))?;
+    let [listen, admin_listens, health_listens] = addresses;
     Ok(Member {
         cluster: cluster.name.clone(),
         config,
-        listen: settings.listen,
-        addresses: (settings.admin, settings.health),
+        listen,
+        addresses: (admin_listens, health_listens),
         directory,
         admin,
         health,
@@ -149,40 +142,32 @@ fn member(
     })
 }
 
-/// What an agent of a demo is told.
-struct Settings<'a> {
-    name: &'a str,
-    kubeconfig: &'a Path,
-    context: &'a str,
-    namespace: &'a str,
-    listen: SocketAddr,
-    identity: &'a Path,
-    admin: SocketAddr,
-    health: SocketAddr,
-}
-
-impl Settings<'_> {
-    /// The configuration file. JSON's strings are TOML's basic strings.
-    fn toml(&self) -> String {
-        let text = |value: &str| serde_json::Value::from(value).to_string();
-        let path = |value: &Path| text(&value.to_string_lossy());
-        let address = |value: SocketAddr| text(&value.to_string());
-        format!(
-            "[cluster]\nname = {name}\n\n\
-             [kubernetes]\nkubeconfig = {kubeconfig}\ncontext = {context}\nnamespace = {namespace}\n\n\
-             [federation]\nlisten = {listen}\nadvertise = [{listen}]\nidentity = {{ dir = {identity} }}\n\n\
-             [admin]\nlisten = {admin}\n\n\
-             [health]\nlisten = {health}\n",
-            name = text(self.name),
-            kubeconfig = path(self.kubeconfig),
-            context = text(self.context),
-            namespace = text(self.namespace),
-            listen = address(self.listen),
-            identity = path(self.identity),
-            admin = address(self.admin),
-            health = address(self.health),
-        )
-    }
+/// The configuration file of an agent: what it is told. JSON's strings are TOML's basic strings.
+fn toml(
+    cluster: &str,
+    access: &Access,
+    namespace: &str,
+    identity: &Path,
+    [listen, admin, health]: [SocketAddr; 3],
+) -> String {
+    let text = |value: &str| serde_json::Value::from(value).to_string();
+    let path = |value: &Path| text(&value.to_string_lossy());
+    let address = |value: SocketAddr| text(&value.to_string());
+    format!(
+        "[cluster]\nname = {name}\n\n\
+         [kubernetes]\nkubeconfig = {kubeconfig}\ncontext = {context}\nnamespace = {namespace}\n\n\
+         [federation]\nlisten = {listen}\nadvertise = [{listen}]\nidentity = {{ dir = {identity} }}\n\n\
+         [admin]\nlisten = {admin}\n\n\
+         [health]\nlisten = {health}\n",
+        name = text(cluster),
+        kubeconfig = path(&access.kubeconfig),
+        context = text(&access.context),
+        namespace = text(namespace),
+        listen = address(listen),
+        identity = path(identity),
+        admin = address(admin),
+        health = address(health),
+    )
 }
 
 #[cfg(test)]
@@ -194,19 +179,17 @@ mod tests {
     #[test]
     fn agents_can_read_what_they_are_told() {
         let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let settings = Settings {
-            name: "east",
-            kubeconfig: Path::new("/tmp/with \"quotes\" and \\ é"),
-            context: "admin@east",
-            namespace: "tributary-system",
-            listen: address(1),
-            identity: Path::new("/tmp/identity"),
-            admin: address(2),
-            health: address(3),
+        let access = Access {
+            name: "east".into(),
+            kubeconfig: "/tmp/with \"quotes\" and \\ é".into(),
+            context: "admin@east".into(),
+            simulated: true,
         };
-        let config = Config::from_toml(&settings.toml()).unwrap();
+        let identity = Path::new("/tmp/identity");
+        let text = toml("east", &access, "tributary-system", identity, [1, 2, 3].map(address));
+        let config = Config::from_toml(&text).unwrap();
         assert_eq!(config.cluster.name, "east");
-        assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(settings.kubeconfig));
+        assert_eq!(config.kubernetes.kubeconfig.as_deref(), Some(&*access.kubeconfig));
         assert_eq!(config.kubernetes.context.as_deref(), Some("admin@east"));
         assert_eq!(config.federation.identity, IdentityConfig::Dir("/tmp/identity".into()));
         assert_eq!(config.federation.advertise, ["127.0.0.1:1"]);

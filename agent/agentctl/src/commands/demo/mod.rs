@@ -8,7 +8,7 @@
 //! | an agent process for each cluster | [`agent`] |
 //! | the root MiniCluster | [`root`] |
 //! | its bursts, phase by phase | [`follow`] |
-//! | whether they are wired, from both sides' objects | [`verify`], [`check`] |
+//! | whether they are wired, from both sides' objects | [`check`] |
 //! | the result | [`report`], [`look_around`] |
 //! | out of clusters that stay | [`clean_up`] |
 
@@ -23,7 +23,6 @@ mod look_around;
 mod progress;
 mod report;
 mod root;
-mod verify;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,7 +100,8 @@ impl Show<'_> {
         clean_up::delete_leftover(&clusters.root().client).await?;
 
         let directory = directory()?;
-        let group = Group::start(agent::GRACE, (!keep()).then_some(&directory))
+        let keep = tributary_sandbox::Options::default().keep;
+        let group = Group::start(agent::GRACE, (!keep).then_some(&directory))
             .map_err(|error| Failure::new("failed to start the guard of the agents").because(error))?;
         let running = self.agents.insert(Running { group, agents: Vec::new() });
         let members = federation::found(&directory, &clusters.all, namespace, &self.progress)?;
@@ -228,11 +228,6 @@ fn directory() -> Result<PathBuf> {
 }
 
 const KEEP_HINT: &str = "set TRIBUTARY_SANDBOX_KEEP=1 to keep all logs";
-
-/// The sandbox keeps its logs by the same variable.
-fn keep() -> bool {
-    std::env::var_os("TRIBUTARY_SANDBOX_KEEP").is_some_and(|value| !value.is_empty())
-}
 
 /// Ctrl-C, what service managers and `timeout` send, or the end of the terminal.
 async fn interrupted() {

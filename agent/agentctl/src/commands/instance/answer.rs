@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::api::Api;
+use tributary::api::labels::reason::CANNOT_RESTART;
 use tributary::api::labels::{self, condition};
 use tributary::api::minicluster::{MiniCluster, Phase};
 use tributary::cluster::conditions::find;
@@ -15,8 +16,6 @@ use crate::error::{Failure, Result};
 const WITHIN: Duration = Duration::from_secs(15);
 /// How often is looked whether it has.
 const POLL: Duration = Duration::from_millis(100);
-/// Reason of the condition `RestartRequired` of an instance that stays, since the next one cannot be made.
-const CANNOT_RESTART: &str = "CannotRestart";
 
 /// What a MiniCluster tells.
 #[derive(Clone, Debug, PartialEq, Eq)]

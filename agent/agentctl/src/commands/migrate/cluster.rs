@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt;
 use tributary::render::quantity;
 
-use super::fetch::{DEFINITION, Found};
+use super::fetch::Found;
 use super::report::{DefinitionRow, Finding, OperatorRow, Severity};
+use crate::kubernetes::DEFINITION;
 
 /// The oldest Kubernetes whose Jobs can do what instances need.
 const OLDEST_MINOR: u32 = 33;
@@ -41,17 +42,6 @@ fn operator(deployment: &Deployment) -> Option<OperatorRow> {
     })
 }
 
-/// Who holds upstream's Lease.
-pub(super) fn lease_holder(found: &Found) -> Option<String> {
-    found.leases.iter().find_map(|lease| {
-        let spec = lease.spec.as_ref()?;
-        let lasts = jiff::SignedDuration::from_secs(spec.lease_duration_seconds?.into());
-        let ends = spec.renew_time.as_ref()?.0.checked_add(lasts).ok()?;
-        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty() && found.now < ends)?;
-        Some(format!("{}/{holder}", lease.namespace().unwrap_or_default()))
-    })
-}
-
 /// The definition of MiniClusters.
 pub(super) fn definition(found: &Found) -> Option<DefinitionRow> {
     let definition = found.definition.as_ref()?;
@@ -74,25 +64,21 @@ pub(super) fn findings(found: &Found, operators: &[OperatorRow], definition: Opt
     findings.extend(kubernetes(&found.kubernetes));
     findings.extend(definition.into_iter().flat_map(|row| versions(found, row)));
     for operator in operators.iter().filter(|operator| !operator.leader_election && operator.replicas > 0) {
+        let what = "it runs without leader election: an agent cannot see that it runs, and would work beside it";
+        let hint = "scale it to 0 before an agent starts";
         findings.push(Finding {
-            severity: Severity::Changes,
-            rule: "NoLeaderElection".into(),
             object: format!("Deployment {}/{}", operator.namespace, operator.name),
-            field: String::new(),
-            what: "it runs without leader election: an agent cannot see that it runs, and would work beside it".into(),
-            hint: "scale it to 0 before an agent starts".into(),
+            ..Finding::of(Severity::Changes, "NoLeaderElection", what, hint)
         });
     }
     if operators.is_empty()
-        && let Some(holder) = lease_holder(found)
+        && let Some(holder) = &found.lease_holder
     {
+        let what = "a Flux Operator runs that is in no Deployment you can see; no agent starts while it does";
+        let hint = "find the pod that the holder is named after, and stop it";
         findings.push(Finding {
-            severity: Severity::Breaks,
-            rule: "OperatorElsewhere".into(),
             object: format!("Lease of {holder}"),
-            field: String::new(),
-            what: "a Flux Operator runs that is in no Deployment you can see; no agent starts while it does".into(),
-            hint: "find the pod that the holder is named after, and stop it".into(),
+            ..Finding::of(Severity::Breaks, "OperatorElsewhere", what, hint)
         });
     }
     findings
@@ -104,24 +90,19 @@ fn kubernetes(version: &str) -> Option<Finding> {
         .split('.')
         .map(|number| number.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok());
     let (major, minor) = (numbers.next()??, numbers.next()??);
+    let what = "Jobs of this version cannot end with their lead";
+    let hint = format!("upgrade the cluster to 1.{OLDEST_MINOR} or newer first");
     (major == 1 && minor < OLDEST_MINOR).then(|| Finding {
-        severity: Severity::Breaks,
-        rule: "KubernetesTooOld".into(),
         object: format!("Kubernetes {version}"),
-        field: String::new(),
-        what: "Jobs of this version cannot end with their lead".into(),
-        hint: format!("upgrade the cluster to 1.{OLDEST_MINOR} or newer first"),
+        ..Finding::of(Severity::Breaks, "KubernetesTooOld", what, hint)
     })
 }
 
 fn versions(found: &Found, row: &DefinitionRow) -> Vec<Finding> {
     let breaks = |rule: &str, field: &str, what: String, hint: String| Finding {
-        severity: Severity::Breaks,
-        rule: rule.into(),
         object: format!("CustomResourceDefinition {DEFINITION}"),
         field: field.into(),
-        what,
-        hint,
+        ..Finding::of(Severity::Breaks, rule, what, hint)
     };
     let mut findings = Vec::new();
     let other = |versions: &[String], known: &[&str]| {

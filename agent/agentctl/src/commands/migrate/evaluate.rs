@@ -17,6 +17,7 @@ use super::fetch::{Found, Named};
 use super::fields::differences;
 use super::report::{After, Finding, MiniClusterRow, Report, Severity};
 use super::steps::steps;
+use crate::kubernetes;
 
 /// Judges.
 pub(super) fn evaluate(found: &Found) -> Report {
@@ -44,7 +45,7 @@ pub(super) fn evaluate(found: &Found) -> Report {
     Report {
         ready: findings.iter().all(|finding| finding.severity != Severity::Breaks),
         kubernetes: found.kubernetes.clone(),
-        lease_holder: cluster::lease_holder(found),
+        lease_holder: found.lease_holder.clone(),
         steps: steps(&operators, definition.as_ref()),
         operators,
         definition,
@@ -183,8 +184,8 @@ struct Findings {
 
 impl Findings {
     fn say(&mut self, severity: Severity, rule: &str, field: &str, what: String, hint: &str) {
-        let (rule, object, field, hint) = (rule.to_owned(), self.object.clone(), field.to_owned(), hint.to_owned());
-        self.all.push(Finding { severity, rule, object, field, what, hint });
+        let (object, field) = (self.object.clone(), field.to_owned());
+        self.all.push(Finding { object, field, ..Finding::of(severity, rule, what, hint) });
     }
 
     fn breaks(&mut self, rule: &str, field: &str, what: String, hint: &str) {
@@ -196,9 +197,8 @@ impl Findings {
     }
 
     fn differences(&mut self, mini_cluster: &MiniCluster) {
-        for difference in differences(&mini_cluster.spec) {
-            self.say(difference.severity, difference.rule, &difference.field, difference.what, &difference.hint);
-        }
+        let found = differences(&mini_cluster.spec).into_iter();
+        self.all.extend(found.map(|one| Finding { object: self.object.clone(), ..one }));
     }
 
     /// What never ran does not break; what runs, would not run again.
@@ -273,8 +273,7 @@ impl Findings {
 
     /// What the manifest says and the old definition dropped: kubectl keeps the manifest it applied.
     fn dropped(&mut self, object: &Value, mini_cluster: &MiniCluster) {
-        const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-        let Some(manifest) = mini_cluster.annotations().get(LAST_APPLIED) else { return };
+        let Some(manifest) = mini_cluster.annotations().get(kubernetes::LAST_APPLIED) else { return };
         let Ok(manifest) = serde_json::from_str::<Value>(manifest) else { return };
         // Through our type: what comes out again is what we keep.
         let kept =
@@ -316,15 +315,13 @@ fn autoscalers(found: &Found) -> Vec<Finding> {
         .autoscalers
         .iter()
         .filter(|one| one.spec.as_ref().is_some_and(|spec| spec.scale_target_ref.kind == "MiniCluster"));
+    let what = "it saw a size of 0 until the first resize, and did nothing; now it sees the real size, and acts";
+    let hint = "see that minReplicas and maxReplicas lie between minSize and maxSize";
     of_ours
         .map(|one| Finding {
-            severity: Severity::Changes,
-            rule: "Autoscaler".into(),
             object: format!("HorizontalPodAutoscaler {}/{}", one.namespace().unwrap_or_default(), one.name_any()),
             field: "spec.scaleTargetRef".into(),
-            what: "it saw a size of 0 until the first resize, and did nothing; now it sees the real size, and acts"
-                .into(),
-            hint: "see that minReplicas and maxReplicas lie between minSize and maxSize".into(),
+            ..Finding::of(Severity::Changes, "Autoscaler", what, hint)
         })
         .collect()
 }

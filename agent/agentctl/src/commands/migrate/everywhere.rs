@@ -43,7 +43,7 @@ const ALL: [Everywhere; 6] = [
         rule: "SidecarEnd",
         concerns: |spec| spec.containers.len() > 1,
         what: "the Job did not complete while a sidecar ran; now a sidecar never decides how the run ends. One that fails \
-               starts again in its pod. When Flux has ended, its command gets 5 s to end, and its commands.post 60 s, which \
+               starts again in its pod. If commands.post is its only shell, that is its command. When Flux has ended, its command gets 5 s to end, and its commands.post 60 s, which \
                does not run in a pod that is stopped or whose container of Flux was killed",
         hint: "what has to happen before the end belongs into the command of the container that runs Flux",
     },
@@ -66,12 +66,8 @@ pub(super) fn findings(mini_clusters: &[MiniCluster]) -> Vec<Finding> {
     let of = |one: &Everywhere| {
         let concerned = mini_clusters.iter().filter(|mini_cluster| (one.concerns)(&mini_cluster.spec)).count();
         (concerned > 0).then(|| Finding {
-            severity: Severity::Changes,
-            rule: one.rule.into(),
             object: if concerned == 1 { "1 MiniCluster".into() } else { format!("{concerned} MiniClusters") },
-            field: String::new(),
-            what: one.what.into(),
-            hint: one.hint.into(),
+            ..Finding::of(Severity::Changes, one.rule, one.what, one.hint)
         })
     };
     ALL.iter().filter_map(of).collect()

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Secret, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -17,11 +17,11 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::api::labels::upstream::LEASE;
 use tributary::api::minicluster::MiniCluster;
+use tributary::cluster::error::{Cause, chain};
+use tributary::cluster::leadership::lease_holders;
 
 use crate::error::{Failure, Result};
-
-/// Name of the definition of MiniClusters.
-pub(super) const DEFINITION: &str = "miniclusters.flux-framework.org";
+use crate::kubernetes::DEFINITION;
 
 /// What a cluster was found to hold.
 #[derive(Default)]
@@ -32,8 +32,8 @@ pub(super) struct Found {
     pub definition: Option<CustomResourceDefinition>,
     /// Every Deployment.
     pub deployments: Vec<Deployment>,
-    /// Leases with the name of upstream's.
-    pub leases: Vec<Lease>,
+    /// Who holds the Flux Operator's Lease.
+    pub lease_holder: Option<String>,
     /// Every MiniCluster, as it is stored.
     pub mini_clusters: Vec<DynamicObject>,
     /// Jobs of their namespaces.
@@ -46,8 +46,6 @@ pub(super) struct Found {
     pub autoscalers: Vec<HorizontalPodAutoscaler>,
     /// What could not be read, and why.
     pub unseen: Vec<String>,
-    /// When it was read.
-    pub now: Timestamp,
 }
 
 /// An object by its name, and whose it is.
@@ -83,11 +81,17 @@ pub(super) async fn fetch(client: &Client, namespace: Option<&str>, now: Timesta
             .because(error)
             .hint("name a cluster with --kubeconfig FILE and --context NAME")
     })?;
-    let mut found = Found { kubernetes: version.git_version, now, ..Found::default() };
+    let mut found = Found { kubernetes: version.git_version, ..Found::default() };
     let mut looker = Looker { client, unseen: Vec::new() };
     found.definition = looker.definition().await;
-    found.leases = looker.all::<Lease>(&ListParams::default().fields(&format!("metadata.name={LEASE}"))).await;
-    found.deployments = looker.all::<Deployment>(&ListParams::default()).await;
+    match lease_holders(client, LEASE, now, Duration::ZERO).await {
+        Ok(held) => found.lease_holder = held.first().map(|held| format!("{}/{}", held.namespace, held.holder)),
+        Err(error) => looker.unseen.push(match error.cause() {
+            Cause::Refused { reason, .. } => format!("Leases: {reason}"),
+            cause => format!("Leases: {}", chain(cause)),
+        }),
+    }
+    found.deployments = looker.all::<Deployment>().await;
     if found.definition.is_some() || !looker.unseen.is_empty() {
         found.mini_clusters = mini_clusters(client, namespace).await?;
     }
@@ -131,11 +135,11 @@ impl Looker<'_> {
         definition.unwrap_or_else(|error| self.unseen(&format!("the definition {DEFINITION}"), &error))
     }
 
-    async fn all<K>(&mut self, params: &ListParams) -> Vec<K>
+    async fn all<K>(&mut self) -> Vec<K>
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        let list = Api::<K>::all(self.client.clone()).list(params).await;
+        let list = Api::<K>::all(self.client.clone()).list(&ListParams::default()).await;
         list.map_or_else(|error| self.unseen(&format!("{}s", K::kind(&())), &error), |list| list.items)
     }
 

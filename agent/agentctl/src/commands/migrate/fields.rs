@@ -2,21 +2,11 @@
 
 use tributary::api::minicluster::{Container, MiniClusterSpec, Runner};
 
-use super::report::Severity;
-use super::shell::{self, Construct};
+use super::report::{Finding, Severity};
+use super::shell;
 
-/// A field that behaves differently.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Difference {
-    pub severity: Severity,
-    pub rule: &'static str,
-    pub field: String,
-    pub what: String,
-    pub hint: String,
-}
-
-/// Everything in a spec that behaves differently, in the order of the spec.
-pub(super) fn differences(spec: &MiniClusterSpec) -> Vec<Difference> {
+/// Everything in a spec that behaves differently, in the order of the spec: without the object.
+pub(super) fn differences(spec: &MiniClusterSpec) -> Vec<Finding> {
     let mut found = Differences::default();
     if let Ok(runner) = spec.runner() {
         found.runner(spec, &runner);
@@ -37,22 +27,15 @@ pub(super) fn differences(spec: &MiniClusterSpec) -> Vec<Difference> {
 }
 
 #[derive(Default)]
-struct Differences(Vec<Difference>);
+struct Differences(Vec<Finding>);
 
 impl Differences {
     fn changes(&mut self, rule: &'static str, field: impl Into<String>, what: &str, hint: &str) {
-        let (field, what, hint) = (field.into(), what.to_owned(), hint.to_owned());
-        self.0.push(Difference { severity: Severity::Changes, rule, field, what, hint });
+        self.0.push(Finding { field: field.into(), ..Finding::of(Severity::Changes, rule, what, hint) });
     }
 
-    fn constructs(&mut self, field: &str, constructs: impl IntoIterator<Item = Construct>) {
-        self.0.extend(constructs.into_iter().map(|Construct { severity, rule, what, hint }| Difference {
-            severity,
-            rule,
-            field: field.to_owned(),
-            what,
-            hint: hint.to_owned(),
-        }));
+    fn constructs(&mut self, field: &str, constructs: impl IntoIterator<Item = Finding>) {
+        self.0.extend(constructs.into_iter().map(|found| Finding { field: field.to_owned(), ..found }));
     }
 
     fn runner(&mut self, spec: &MiniClusterSpec, runner: &Runner<'_>) {
@@ -114,6 +97,15 @@ impl Differences {
                         20 s and drainSeconds later, or after 10 s if that is 0";
             self.changes("FollowersPost", format!("{path}.commands.post"), what, "let the lead do what takes longer");
         }
+        if container.commands.prefix.is_some() && command.is_none() && script.is_none() {
+            let what = "it had no effect without a command; now it stands in front of the broker";
+            self.changes(
+                "BrokerPrefix",
+                format!("{path}.commands.prefix"),
+                what,
+                "remove it, or see that the image has it",
+            );
+        }
         if container.batch_raw && !container.batch {
             self.changes("BatchRaw", format!("{path}.batchRaw"), "it has no effect without batch, as before", "");
         }
@@ -136,6 +128,10 @@ impl Differences {
             if volume.empty_dir && volume.path.as_deref().is_some_and(|path| path != "/dev/shm") {
                 let what = "an emptyDir was mounted at /dev/shm, whatever path says; now it is mounted at path";
                 self.changes("EmptyDirPath", field.clone(), what, "write path: /dev/shm to keep it there");
+            }
+            if volume.secret_name.is_some() && !volume.items.is_empty() {
+                let what = "all keys of the Secret were there; now only those of items are";
+                self.changes("SecretItems", format!("{field}.items"), what, "remove items to have all keys");
             }
             let medium = volume.empty_dir_medium.as_deref().unwrap_or_default();
             if medium != "memory" && medium.eq_ignore_ascii_case("memory") {
@@ -219,6 +215,13 @@ impl Differences {
 
     fn flux(&mut self, spec: &MiniClusterSpec) {
         let flux = &spec.flux;
+        for (name, value) in &flux.environment {
+            self.constructs(&format!("spec.flux.environment.{name}"), shell::in_words(value));
+        }
+        if flux.wrap.is_some() && spec.max_size() > 1 {
+            let what = "followers only printed it; now their brokers run under it, too";
+            self.changes("FollowersWrap", "spec.flux.wrap", what, "see that the image has its programs");
+        }
         if let Some(config) = &flux.broker_config {
             self.constructs("spec.flux.brokerConfig", shell::in_broker_config(config));
         }
@@ -280,6 +283,21 @@ mod tests {
             "FailJob",
         ),
         ("containers: [{name: web, ports: [80]}]", "RunnerService spec.containers[0].ports", "!Service web"),
+        (
+            "containers: [{commands: {prefix: fusion}}]",
+            "BrokerPrefix spec.containers[0].commands.prefix",
+            "fusion flux broker",
+        ),
+        (
+            "containers: [{volumes: {v: {secretName: s, path: /v, items: {a: b}}}}]",
+            "SecretItems spec.containers[0].volumes.v.items",
+            r#""key":"a""#,
+        ),
+        (
+            "{size: 2, flux: {wrap: strace}, containers: [{}]}",
+            "FollowersWrap spec.flux.wrap",
+            "flux start --wrap=strace -o",
+        ),
         ("containers: [{batchRaw: true}]", "BatchRaw spec.containers[0].batchRaw", "!flux-job-0.batch"),
         (
             "containers: [{volumes: {v: {emptyDir: true, path: /scratch}}}]",

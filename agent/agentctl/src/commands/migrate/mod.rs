@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tributary::clock::{Clock, SystemClock};
 
-use crate::cli::{Migrate, MigrateCheck, Target};
+use crate::cli::{Migrate, Output, Target};
 use crate::error::{Failure, Result};
 use crate::{document, kubernetes, output, paste};
 
@@ -43,7 +43,7 @@ pub async fn check(client: &Client, namespace: Option<&str>, now: Timestamp) -> 
     Ok(evaluate::evaluate(&fetch::fetch(client, namespace, now).await?))
 }
 
-async fn run_check(target: &Target, options: &MigrateCheck) -> Result<()> {
+async fn run_check(target: &Target, options: &Output) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let report = check(&client, target.namespace.as_deref(), SystemClock::start().wall()).await?;
     output::print(&paste::whole(&document::text(options.output, &report, report::text)?, target))?;

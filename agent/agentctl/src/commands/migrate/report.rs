@@ -133,6 +133,14 @@ pub struct Finding {
     pub hint: String,
 }
 
+impl Finding {
+    /// About no object and no field yet.
+    pub(super) fn of(severity: Severity, rule: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (object, field) = (String::new(), String::new());
+        Self { severity, rule: rule.to_owned(), object, field, what: what.into(), hint: hint.into() }
+    }
+}
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

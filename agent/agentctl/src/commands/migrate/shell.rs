@@ -3,24 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::report::Severity;
-
-/// Something in a text that means one thing to upstream and another to us.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Construct {
-    pub severity: Severity,
-    pub rule: &'static str,
-    pub what: String,
-    pub hint: &'static str,
-}
+use super::report::{Finding, Severity};
 
 const INTO_A_SCRIPT: &str = "move the line into commands.script, which a shell reads";
 
 /// Of `command`, outside of batch: pasted into double quotes, then split without quotes.
-pub(super) fn in_command(text: &str, environment: &BTreeMap<String, String>) -> Vec<Construct> {
+pub(super) fn in_command(text: &str, environment: &BTreeMap<String, String>) -> Vec<Finding> {
     let seen = scan(text);
     let mut found = Vec::new();
-    let mut breaks = |rule, what: String, hint| found.push(Construct { severity: Severity::Breaks, rule, what, hint });
+    let mut breaks = |rule, what: String, hint| found.push(Finding::of(Severity::Breaks, rule, what, hint));
     if seen.substitution {
         let what = "`$(…)` and backticks were evaluated by the script; now they reach the program as they are written";
         breaks("CommandSubstitution", what.to_owned(), INTO_A_SCRIPT);
@@ -40,26 +31,21 @@ pub(super) fn in_command(text: &str, environment: &BTreeMap<String, String>) -> 
         breaks("SplitVariable", what, "write the words into the command, or move the line into commands.script");
     }
     if seen.quotes {
-        found.push(Construct {
-            severity: Severity::Changes,
-            rule: "Quotes",
-            what: "quotes and backslashes broke the script or reached the program as characters; now they quote"
-                .to_owned(),
-            hint: "",
-        });
+        let what = "quotes and backslashes broke the script or reached the program as characters; now they quote";
+        found.push(Finding::of(Severity::Changes, "Quotes", what, ""));
     }
     found
 }
 
 /// Of a text that was pasted as it is, and whose words have `$NAME` expanded now.
-pub(super) fn in_words(text: &str) -> impl Iterator<Item = Construct> {
+pub(super) fn in_words(text: &str) -> impl Iterator<Item = Finding> {
     let found = in_command(text, &BTreeMap::new()).into_iter();
-    found.filter(|construct| ["CommandSubstitution", "ShellExpansion"].contains(&construct.rule))
+    found.filter(|construct| ["CommandSubstitution", "ShellExpansion"].contains(&construct.rule.as_str()))
 }
 
 /// Of `commands.script`: a here-document without quotes. Where every dollar is escaped, as upstream's documentation
 /// shows it, and one of them begins a name, the backslashes are understood as upstream's.
-pub(super) fn in_script(text: &str) -> Vec<Construct> {
+pub(super) fn in_script(text: &str) -> Vec<Finding> {
     let seen = scan(text);
     let begins_a_name = |after: &str| after.starts_with(|c: char| c.is_ascii_alphabetic() || "_{(@".contains(c));
     let own = seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty();
@@ -67,44 +53,32 @@ pub(super) fn in_script(text: &str) -> Vec<Construct> {
 }
 
 /// Of batch lines: `echo "…"`.
-pub(super) fn in_batch(text: &str) -> Vec<Construct> {
+pub(super) fn in_batch(text: &str) -> Vec<Finding> {
     pasted(text, true)
 }
 
-fn pasted(text: &str, keeps_backslashes: bool) -> Vec<Construct> {
+fn pasted(text: &str, keeps_backslashes: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     let seen = scan(text);
     let expands = seen.substitution || seen.expansion.is_some() || !seen.variables.is_empty();
     if escapes(text) > 0 && keeps_backslashes {
-        found.push(Construct {
-            severity: Severity::Breaks,
-            rule: "EscapedDollar",
-            what: "`\\$` and `` \\` `` lost their backslash before the script ran; now they keep it".to_owned(),
-            hint: "write `$` and `` ` `` without the backslash",
-        });
+        let what = "`\\$` and `` \\` `` lost their backslash before the script ran; now they keep it";
+        let hint = "write `$` and `` ` `` without the backslash";
+        found.push(Finding::of(Severity::Breaks, "EscapedDollar", what, hint));
     }
     if expands {
-        found.push(Construct {
-            severity: Severity::Changes,
-            rule: "EarlyExpansion",
-            what: "`$` was expanded when the script was written, on the lead and before its own lines ran; now it is \
-                   expanded when the script runs"
-                .to_owned(),
-            hint: "",
-        });
+        let what = "`$` was expanded when the script was written, on the lead and before its own lines ran; now it is \
+                    expanded when the script runs";
+        found.push(Finding::of(Severity::Changes, "EarlyExpansion", what, ""));
     }
     found
 }
 
 /// Of `flux.brokerConfig`: a here-document without quotes.
-pub(super) fn in_broker_config(text: &str) -> Option<Construct> {
-    text.contains(['$', '`']).then(|| Construct {
-        severity: Severity::Breaks,
-        rule: "EarlyExpansion",
-        what: "`$` and backticks were evaluated by the init container; now the text arrives as it is written"
-            .to_owned(),
-        hint: "write what they stood for",
-    })
+pub(super) fn in_broker_config(text: &str) -> Option<Finding> {
+    let what = "`$` and backticks were evaluated by the init container; now the text arrives as it is written";
+    let hint = "write what they stood for";
+    text.contains(['$', '`']).then(|| Finding::of(Severity::Breaks, "EarlyExpansion", what, hint))
 }
 
 /// Escaped dollars and backticks.
@@ -179,7 +153,7 @@ fn dollar<'a>(rest: &'a str, seen: &mut Seen) -> &'a str {
 mod tests {
     use super::*;
 
-    fn rules(text: &str) -> Vec<&'static str> {
+    fn rules(text: &str) -> Vec<String> {
         let environment =
             BTreeMap::from([("FLAGS".to_owned(), "-a -b".to_owned()), ("ONE".to_owned(), "1".to_owned())]);
         in_command(text, &environment).into_iter().map(|construct| construct.rule).collect()

@@ -1,7 +1,7 @@
 //! The commands of the move.
 
-use super::fetch::DEFINITION;
 use super::report::{DefinitionRow, OperatorRow, Step};
+use crate::kubernetes::DEFINITION;
 
 /// See the README's section Install, and `crds` in the chart's values.
 const INSTALL: &str = "helm install tributary charts/tributary --namespace tributary-system --create-namespace \

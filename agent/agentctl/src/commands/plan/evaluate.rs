@@ -23,7 +23,7 @@ use tributary::bursting::root::place::Claimed;
 use tributary::bursting::template::Charge;
 use tributary::config::{Config, VolumesConfig};
 use tributary::contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
-use tributary::flux::RankMap;
+use tributary::flux::{Idset, RankMap};
 use tributary::queue::job;
 use tributary::queue::priorities::Priorities;
 use tributary::render::{Context, Rendered, render};
@@ -35,6 +35,7 @@ use super::queue;
 use super::report::{ChargeRow, ClusterPlan, MiniClusterPlan, Problem, Recipient, Refusal, Report};
 use super::sides::{self, Side};
 use crate::hints::{self, Object, Pair};
+use crate::output::or_dash;
 
 /// What is known of the clusters. Nothing at all is possible: then the plan is of the manifest alone.
 #[derive(Clone, Debug, Default)]
@@ -524,16 +525,16 @@ fn import_charges(
     import: &ImportPolicy,
 ) -> Vec<ChargeRow> {
     let held = ledger.held_by(own, Some(slot));
-    let all = |each: u32| desired.max_size.saturating_mul(each);
+    let all = |each: u32| u64::from(desired.max_size) * u64::from(each);
     let charge = Charge::of(desired.cores, desired.gpus, &desired.template);
     let limits = [
         ("maxBursts", import.max_bursts, held.bursts, 1),
-        ("maxBrokers", import.max_brokers, held.brokers, desired.max_size),
+        ("maxBrokers", import.max_brokers, held.brokers, all(1)),
         ("maxCores", import.max_cores, held.cores, all(charge.cores)),
         ("maxGpus", import.max_gpus, held.gpus, all(charge.gpus)),
     ];
-    let row = |(field, limit, held, needed): (&str, Option<i32>, u32, u32)| {
-        let left = u32::try_from(limit?).unwrap_or(0).saturating_sub(held);
+    let row = |(field, limit, held, needed): (&str, Option<i32>, u64, u64)| {
+        let left = u64::try_from(limit?).unwrap_or(0).saturating_sub(held);
         Some(ChargeRow {
             quota: "import policy".to_owned(),
             resource: field.to_owned(),
@@ -544,7 +545,7 @@ fn import_charges(
     };
     let bytes = |quota: admission::Measured| {
         let left = quota.limit?.saturating_sub(quota.held);
-        let needed = quota.each.requested.saturating_mul(desired.max_size.into());
+        let needed = u128::from(quota.each.requested) * u128::from(desired.max_size);
         Some(ChargeRow {
             quota: "import policy".to_owned(),
             resource: quota.field.to_owned(),
@@ -588,9 +589,5 @@ fn charges(
 
 /// Ranks of a slot, `0` or `4-6`.
 fn ranks(rank_map: &RankMap, slot: &str) -> String {
-    match rank_map.ranks(slot) {
-        Some(ranks) if ranks.len() == 1 => ranks.start.to_string(),
-        Some(ranks) => format!("{}-{}", ranks.start, ranks.end - 1),
-        None => "-".to_owned(),
-    }
+    or_dash(rank_map.ranks(slot).map(Idset::from))
 }

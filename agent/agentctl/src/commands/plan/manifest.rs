@@ -236,12 +236,9 @@ fn mini_cluster(document: &Value, namespace: Option<&str>) -> Declared {
     let stored = v1alpha1::convert(document, v1alpha1::V1ALPHA2).unwrap_or_else(|_| document.clone());
     let mut object = serde_json::from_value::<MiniCluster>(stored).unwrap_or_else(|error| {
         unreadable(&mut problems, &error);
-        let mut nothing =
-            MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default());
-        nothing.metadata.namespace = written.map(str::to_owned);
-        nothing
+        MiniCluster::new(document["metadata"]["name"].as_str().unwrap_or_default(), Default::default())
     });
-    object.metadata.namespace = object.namespace().or_else(|| namespace.map(str::to_owned));
+    object.metadata.namespace = written.or(namespace).map(str::to_owned);
     // Not what is applied.
     object.status = None;
     Declared { object, problems, job: None }
@@ -273,12 +270,10 @@ fn flux_job(document: &Value, namespace: Option<&str>) -> Declared {
     let name = document["metadata"]["name"].as_str().unwrap_or_default();
     let mut wanted = serde_json::from_value::<FluxJob>(document.clone()).unwrap_or_else(|error| {
         unreadable(&mut problems, &error);
-        let mut nothing = FluxJob::new(name, Default::default());
-        nothing.metadata.namespace = written.map(str::to_owned);
-        nothing
+        FluxJob::new(name, Default::default())
     });
     wanted.status = None;
-    wanted.metadata.namespace = wanted.namespace().or_else(|| namespace.map(str::to_owned));
+    wanted.metadata.namespace = written.or(namespace).map(str::to_owned);
     let object = job::mini_cluster(&wanted, None).unwrap_or_else(|message| {
         if !problems.iter().any(Problem::is_unreadable) {
             problems.push(Problem::new("spec", INVALID_FLUX_JOB, message));

@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use tributary::api::flux_setup::FluxSetup;
 use tributary::api::minicluster::Phase;
 use tributary::api::peer::ImportPolicy;
-use tributary::bursting::nodes::{Amounts, NodeView};
+use tributary::bursting::nodes::NodeView;
 use tributary::bursting::peers::PeerView;
 use tributary::config::Config;
 use tributary::contract::{Capacity, PeerState, PossibleCapacity};
 use tributary::queue::priorities::Priorities;
 use tributary::render::Context;
+use tributary::render::nodes::Amounts;
 
 use super::evaluate::{Existing, Inside, Known, plan};
 use super::manifest::{self, Manifest};

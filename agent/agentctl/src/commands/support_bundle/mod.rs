@@ -21,7 +21,7 @@ use crate::cli::{SupportBundle, Target};
 use crate::commands::check;
 use crate::connect::{self, Agent, POD_SELECTOR};
 use crate::error::{Failure, Result};
-use crate::{kubernetes, output};
+use crate::{document, kubernetes, output};
 
 /// Most bytes of one agent's log.
 const LOG_BYTES: i64 = 8 * 1024 * 1024;
@@ -144,7 +144,7 @@ pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
 /// What the agents say of all clusters.
 async fn status(target: &Target) -> Result<String> {
     let document: Value = Agent::find(target).await?.read(tributary::admin::STATUS).await?;
-    pretty(&document)
+    document::json(&document)
 }
 
 /// All objects of a kind that are packed, without what their users have written into them.
@@ -172,7 +172,7 @@ async fn objects(
             shown.push(redact::object(&value));
         }
     }
-    pretty(&json!({"kind": format!("{kind}List"), "items": shown}))
+    document::json(&json!({"kind": format!("{kind}List"), "items": shown}))
 }
 
 /// Logs and metrics of the agents' pods. Agents write no secrets there.
@@ -214,12 +214,6 @@ async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn pretty(value: &Value) -> Result<String> {
-    serde_json::to_string_pretty(value)
-        .map(|text| text + "\n")
-        .map_err(|error| Failure::new("failed to write JSON").because(error))
 }
 
 /// One folder of files, as tar.gz. It is written beside its name first: half a bundle helps nobody.

@@ -52,7 +52,6 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
             (format!("{}{rtt}", crate::commands::peers::state_of(peer)), colour)
         }
     };
-    let version = own.map(|own| own.version.clone()).or_else(|| row.peer.as_ref()?.version.clone());
     let heard = row.peer.as_ref().map(|peer| age(peer.last_seen, scene.read));
     let wants = |one: &&MiniClusterRow| !["Succeeded", "Failed", "Suspended"].contains(&one.phase.as_str());
     let brokers = own.map(|own| {
@@ -66,7 +65,7 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
     Row::new(vec![
         row.name.clone(),
         link,
-        or_dash(version),
+        or_dash(row.version()),
         or_dash(heard),
         or_dash(brokers.map(|(ready, size)| format!("{ready}/{size}"))),
         or_dash(bursts.map(|(ready, all)| format!("{ready}/{all}"))),

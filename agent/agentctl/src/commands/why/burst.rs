@@ -7,6 +7,7 @@ use tributary::api::labels::condition::RESTART_REQUIRED;
 use tributary::api::labels::{CANCEL, condition};
 use tributary::api::peer::ClusterPeer;
 use tributary::bursting::root::plan;
+use tributary::cluster::caches::controller_uid;
 use tributary::cluster::conditions::find;
 
 use super::{Found, mini_cluster};
@@ -69,6 +70,14 @@ pub(crate) fn explain(found: &Found, name: &str) -> Explanation {
 }
 
 fn declared(view: &View<'_>) -> Verdict {
+    if let Some(burst) = view.burst.filter(|burst| controller_uid(*burst).is_none()) {
+        let hint = format!("`kubectl delete burst {} -n {}`", burst.name_any(), burst.namespace().unwrap_or_default());
+        return Verdict::unmet(
+            "NoOwner",
+            "nothing owns this Burst: it was restored from a backup, or its root was deleted alone",
+            &hint,
+        );
+    }
     if let Some(burst) = view.whole() {
         return Verdict::Met(format!("it is FluxJob {}, sent as a whole", burst.spec.root));
     }

@@ -2,7 +2,7 @@
 //! agent's.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use tributary::admin::{self, FederationStatus};
@@ -13,17 +13,15 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::labels::kubernetes::JOB_NAME;
 use tributary::api::names;
 use tributary::api::peer::ClusterPeer;
+use tributary::bursting::watch::WatchedNode;
 use tributary::clock::{Clock, SystemClock};
 
-use super::find::{self, Kind, Match, list};
+use super::find::{self, Kind, Match};
 use super::{Found, cluster_peer, flux_job, kueue};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
 use crate::error::{Failure, Result};
-use crate::kubernetes::{self, get};
-
-/// Annotation of nodes that only pretend: <https://kwok.sigs.k8s.io/docs/user/kwok-manage-nodes-and-pods/>.
-const KWOK: &str = "kwok.x-k8s.io/node";
+use crate::kubernetes::{self, get, list};
 
 /// What a name stands for.
 pub(super) enum Looked {
@@ -188,11 +186,8 @@ async fn federation(target: &Target, wanted: bool) -> Option<Result<FederationSt
 /// Whether the first pod's node only pretends. Who may not read nodes is told of real ones.
 async fn simulated(client: &Client, pods: &[Pod]) -> bool {
     let Some(name) = pods.iter().find_map(|pod| pod.spec.as_ref()?.node_name.clone()) else { return false };
-    let nodes: Api<Node> = Api::all(client.clone());
-    let Some(node) = nodes.get_opt(&name).await.ok().flatten() else { return false };
-    let kubelet =
-        node.status.as_ref().and_then(|status| status.node_info.as_ref()).map(|info| info.kubelet_version.as_str());
-    node.annotations().contains_key(KWOK) || kubelet.is_some_and(|version| version.starts_with("kwok"))
+    let node = Api::<WatchedNode>::all(client.clone()).get_opt(&name).await.ok().flatten();
+    node.is_some_and(|node| node.view.simulated)
 }
 
 /// Keeps what was read, or notes why it was not.

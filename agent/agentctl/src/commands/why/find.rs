@@ -1,11 +1,7 @@
 //! Which object a name stands for: of which kind, in which namespace.
 
-use std::fmt::Debug;
-
-use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Api, ListParams};
+use kube::api::ListParams;
 use kube::{Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
 use tributary::api::burst::Burst;
 use tributary::api::flux_job::FluxJob;
 use tributary::api::flux_setup::FluxSetup;
@@ -15,7 +11,7 @@ use tributary::api::peer::ClusterPeer;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
-use crate::kubernetes;
+use crate::kubernetes::{self, list};
 
 /// What can be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -203,23 +199,6 @@ async fn fetch(target: &Target, client: &Client, kinds: &[Kind], namespace: Opti
         }
     }
     seen
-}
-
-pub(super) async fn list<K>(client: &Client, namespace: Option<&str>, which: &ListParams) -> Result<Vec<K>>
-where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let api: Api<K> = match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    };
-    let place = namespace.map_or_else(|| "all namespaces".to_owned(), |namespace| format!("namespace {namespace}"));
-    let kind = K::kind(&());
-    api.list(which).await.map(|list| list.items).map_err(|error| {
-        Failure::new(format!("failed to list {kind}s of {place}"))
-            .because(error)
-            .hint(format!("are the CRDs installed (`agentctl check`), and may you list {kind}s there?"))
-    })
 }
 
 #[cfg(test)]

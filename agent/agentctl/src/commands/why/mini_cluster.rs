@@ -45,9 +45,6 @@ const CONDITIONS: [Condition<Found>; 18] = [
 /// Name of the condition that an instance is what the spec asks for.
 pub(crate) const UP_TO_DATE: &str = "UpToDate";
 
-/// Reason of `RestartRequired` where the next instance cannot be made.
-const CANNOT_RESTART: &str = "CannotRestart";
-
 /// Reason of the event about a definition that hides fields of the agent's.
 const OUTDATED: &str = "CRDOutdated";
 
@@ -96,7 +93,7 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
         let Some(Unmet { condition, reason, cause, hint }) = burst::explain(found, slot).unmet else { continue };
         let cause = format!("burst {slot}, {condition}: {cause}");
         let unmet = Unmet { condition: BURSTS_READY.to_owned(), reason, cause, hint };
-        let comes = ON_THE_WAY.contains(&unmet.reason.as_str());
+        let comes = ON_THE_WAY.split(' ').any(|reason| reason == unmet.reason);
         if comes { coming.push(unmet) } else { failing.push(unmet) }
     }
     // What runs with too few brokers runs.
@@ -119,26 +116,15 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
 }
 
 /// Reasons of bursts that get there by themselves.
-const ON_THE_WAY: [&str; 12] = [
-    "Accepted",
-    "Asleep",
-    "Draining",
-    "Joining",
-    "NoBurst",
-    "NotObserved",
-    "Offered",
-    "Provisioning",
-    "Queued",
-    "RootStarting",
-    "ScalingUp",
-    "Unanswered",
-];
+const ON_THE_WAY: &str = "\
+    Accepted Asleep Draining Joining NoBurst NotObserved Offered Provisioning Queued RootStarting ScalingUp \
+    Unanswered";
 
 /// What the spec asks for and the running instance cannot follow.
 fn up_to_date(found: &Found, root: &MiniCluster) -> Option<Unmet> {
     let said = said(found, RESTART_REQUIRED).filter(|said| said.status == "True")?;
     let condition = UP_TO_DATE.to_owned();
-    if said.reason == CANNOT_RESTART {
+    if said.reason == reason::CANNOT_RESTART {
         return Some(Unmet {
             condition,
             reason: said.reason,

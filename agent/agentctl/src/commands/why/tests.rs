@@ -315,7 +315,9 @@ fn bursting(spec: Value, status: Value) -> Found {
     let mut observed = json!({"observedGeneration": 2, "phase": "Pending"});
     observed.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     let object: Burst = of(json!({
-        "metadata": {"name": "lake-burst-0", "namespace": "flux", "generation": 2}, "spec": whole, "status": observed,
+        "metadata": {"name": "lake-burst-0", "namespace": "flux", "generation": 2, "ownerReferences": [{"apiVersion": "v",
+            "kind": "MiniCluster", "name": "lake", "uid": "u", "controller": true}]},
+        "spec": whole, "status": observed,
     }));
     Found {
         mini_cluster: Some(root(
@@ -339,6 +341,8 @@ fn away(found: Found, reason: &str, message: &str) -> Found {
 
 #[test]
 fn a_burst() {
+    let mut alone = bursting(json!({}), json!({"phase": "Released"}));
+    alone.bursts[0].metadata.owner_references = None;
     let refused = |reason: &str, message: &str| {
         let refusals = json!([{"peer": "west", "reason": reason, "message": message, "generation": 2}]);
         bursting(json!({}), json!({"refusals": refusals, "phase": "Rejected", "message": "no peer takes it"}))
@@ -474,6 +478,7 @@ fn a_burst() {
             on_west(json!({"phase": "ScalingUp", "conditions": [admitted.clone()],
                 "message": "west: 1 of 3 pods are on nodes; those of index 1-2 wait for an autoscaler, which may add up to 2 nodes; if not all have one by 2026-01-01T00:15:00Z, it is given back"})),
         ),
+        ("alone", alone),
         ("evicted", refused("EvictedByProvider", "the HostedBurst was deleted there")),
         (
             "not answered",

@@ -76,7 +76,8 @@ async fn read(State(server): State<Server>, Path(name): Path<String>) -> Answer 
     }
 }
 
-async fn write(State(server): State<Server>, Json(secret): Json<Value>) -> Answer {
+async fn write(State(server): State<Server>, Json(mut secret): Json<Value>) -> Answer {
+    secret["metadata"]["resourceVersion"] = "1".into();
     server.put(secret.clone());
     (StatusCode::OK, Json(secret))
 }

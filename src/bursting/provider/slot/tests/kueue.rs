@@ -36,10 +36,6 @@ fn standing(world: &World) -> (Option<i64>, Option<i64>) {
     (seconds(waits_since), seconds(started))
 }
 
-fn draining(world: &World) -> Option<String> {
-    world.hosted.as_ref().unwrap().status.as_ref().unwrap().draining_reason.clone()
-}
-
 #[test]
 fn it_waits_for_kueue_as_long_as_it_takes_and_again_after_an_eviction() {
     let mut world = queued(None);

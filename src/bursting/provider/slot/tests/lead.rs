@@ -127,11 +127,8 @@ fn a_lead_that_moves_to_our_own_inside_gets_no_pods_and_no_call() {
     let (mut world, key) = hosting("10.244.0.9");
     let step = world.step();
     assert_eq!(brokers_and_dials(&step), (false, false));
-    let status = step.changes.iter().find_map(|change| match change {
-        Change::Status(status) => Some(status),
-        _ => None,
-    });
-    let condition = tributary_cluster::conditions::find(&status.unwrap().conditions, "Preflight").unwrap();
+    let conditions = status(&step).unwrap().conditions;
+    let condition = tributary_cluster::conditions::find(&conditions, "Preflight").unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "LeadAddress"));
     assert!(condition.message.contains("10.244.0.9 is in this cluster's own pod range"), "{}", condition.message);
     assert!(!said(&step, &key).message.contains("10.244.0.0/16"), "{}", said(&step, &key).message);

@@ -127,7 +127,7 @@ fn what_became_of_a_burst_is_kept_until_nothing_is_left() {
         assert_eq!(said(&world.step(), &key).phase, BurstPhase::Draining);
         world.pods.clear();
         world.memory.looked_empty = true;
-        assert_eq!(world.step().answers[&key], Answered::Nothing);
+        assert_eq!(world.step().answers[&key], Answer::Nothing);
     }
 }
 

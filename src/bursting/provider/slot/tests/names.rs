@@ -16,11 +16,7 @@ fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
     let step = world.step();
     let answer = said(&step, &key);
     assert_eq!((answer.phase, answer.message), (BurstPhase::Draining, format!("leaving: {}", taken.sentence())));
-    let recorded = step.changes.iter().find_map(|change| match change {
-        Change::Status(status) => Some((**status).clone()),
-        _ => None,
-    });
-    let recorded = recorded.unwrap();
+    let recorded = status(&step).unwrap();
     assert_eq!(recorded.draining_reason.as_deref(), Some("NameTaken"));
     // Another agent leads and has not met the object: what is recorded goes on, with its words.
     world.hosted.as_mut().unwrap().status = Some(recorded);
@@ -103,5 +99,5 @@ fn a_name_that_somebody_else_has_taken_says_nothing_of_our_brokers() {
     // What the API server shows is the stranger's alone, and that runs on.
     world.memory.looked_empty = true;
     let step = world.step();
-    assert_eq!((&step.answers[&key], &*step.changes), (&Answered::Nothing, &[][..]));
+    assert_eq!((&step.answers[&key], &*step.changes), (&Answer::Nothing, &[][..]));
 }

@@ -34,10 +34,6 @@ fn status(world: &mut World) -> &mut MiniClusterStatus {
     world.mini_cluster.as_mut().unwrap().status.as_mut().unwrap()
 }
 
-fn draining(world: &World) -> Option<String> {
-    world.hosted.as_ref().unwrap().status.as_ref().unwrap().draining_reason.clone()
-}
-
 /// The danger: it stays for ever where others took its room, and its root believes that its brokers come.
 #[test]
 fn one_without_a_pod_on_any_node_is_given_back_and_not_taken_again_for_as_long() {

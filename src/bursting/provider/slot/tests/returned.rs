@@ -204,7 +204,7 @@ fn what_a_term_finds_left_is_answered_for_when_it_is_gone() {
         world.memory.looked_empty = true;
         let step = world.step();
         match wanted {
-            Wanted::Tombstone => assert_eq!(step.answers[&key], Answered::Nothing),
+            Wanted::Tombstone => assert_eq!(step.answers[&key], Answer::Nothing),
             Wanted::Burst(_) => assert_eq!(said(&step, &key).phase, BurstPhase::Evicted),
         }
     }

@@ -43,14 +43,6 @@ pub(super) fn at(world: &mut World, secs: i64) -> SlotStep {
     step
 }
 
-fn status(step: &SlotStep) -> Option<HostedBurstStatus> {
-    let status = |change: &Change| match change {
-        Change::Status(status) => Some((**status).clone()),
-        _ => None,
-    };
-    step.changes.iter().rev().find_map(status)
-}
-
 fn homeless(index: u32) -> PodView {
     PodView { unschedulable: true, ..pod(index, "") }
 }

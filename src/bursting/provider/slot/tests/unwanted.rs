@@ -12,10 +12,7 @@ fn a_burst_that_runs_without_import_says_so_and_how_to_end_it() {
     let mut told = |change: fn(&mut World)| {
         change(&mut world);
         let step = world.step();
-        let status = step.changes.iter().find_map(|change| match change {
-            Change::Status(status) => Some((**status).clone()),
-            _ => None,
-        });
+        let status = status(&step);
         world.hosted.as_mut().unwrap().status = status.clone();
         let conditions = status.unwrap().conditions;
         let admitted = tributary_cluster::conditions::find(&conditions, ADMITTED).unwrap();

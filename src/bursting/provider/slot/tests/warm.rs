@@ -22,10 +22,8 @@ fn admitted() -> World {
 /// Takes a step and stores what it says; what it changes for the Job, and what is said of it.
 fn step(world: &mut World) -> (Vec<Change>, WarmUp) {
     let step = world.step();
-    for change in &step.changes {
-        if let Change::Status(status) = change {
-            world.hosted.as_mut().unwrap().status = Some((**status).clone());
-        }
+    if let Some(status) = status(&step) {
+        world.hosted.as_mut().unwrap().status = Some(status);
     }
     let ours = |change: &Change| matches!(change, Change::WarmUp { .. } | Change::EndWarmUp);
     let status = world.hosted.as_ref().unwrap().status.clone().unwrap();

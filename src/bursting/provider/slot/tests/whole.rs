@@ -42,11 +42,7 @@ fn made(phase: Life, exit_code: Option<i32>) -> MiniCluster {
 }
 
 fn stored(step: &SlotStep) -> HostedBurstStatus {
-    let status = |change: &Change| match change {
-        Change::Status(status) => Some((**status).clone()),
-        _ => None,
-    };
-    step.changes.iter().find_map(status).expect("a status")
+    status(step).expect("a status")
 }
 
 fn makes(step: &SlotStep) -> Option<MiniCluster> {

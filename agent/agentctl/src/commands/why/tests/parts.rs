@@ -19,9 +19,10 @@ fn every_part_that_fails_is_named_worst_first() {
         said("RestartRequired", "True", "FrozenPerIncarnation", restart),
     ]);
     found.mini_cluster = Some(root(conditions, json!({"size": 3, "flux": {"bursting": {"clusters": clusters}}})));
+    let owner = json!(found.bursts[0].metadata.owner_references);
     let burst = |slot: &str, status: Value| -> Burst {
         of(json!({
-            "metadata": {"name": slot, "namespace": "flux", "generation": 2}, "status": status,
+            "metadata": {"name": slot, "namespace": "flux", "generation": 2, "ownerReferences": owner}, "status": status,
             "spec": {"root": "lake", "slot": slot, "size": 1, "maxSize": 1, "peers": ["west"]},
         }))
     };
