@@ -12,7 +12,7 @@ use tributary_cluster::sweep::{self, Doomed, orphans};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::Rendered;
 
-use super::apply::Writes;
+use super::apply::{Error, Writes};
 use super::decide::Upkeep;
 use super::dereference::Known;
 
@@ -103,6 +103,14 @@ impl Writes {
                 }
             }
         }
+    }
+
+    /// Takes away the Service by which bursts reach the lead broker.
+    pub(super) async fn remove_lead(&self, known: &Known) -> Result<(), Error> {
+        if let Some(doomed) = known.lead_service().and_then(Doomed::of) {
+            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
+        }
+        Ok(())
     }
 
     async fn sweep(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {

@@ -147,6 +147,7 @@ impl MiniClusterController {
             Action::Later => return Ok(Carried::untold(decision.again)),
             Action::Restart => self.writes.delete_job(known).await?,
             Action::RemoveVolumes => self.writes.remove_volumes(known).await?,
+            Action::RemoveLead => self.writes.remove_lead(known).await?,
             Action::CleanUp => {
                 // How it ended comes first, also in whatever follows it.
                 self.tell(view, decision, Carried::default()).await?;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
+use tributary_api::burst::Burst;
+use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{KUEUE_QUEUE, RESTART, condition};
 use tributary_api::minicluster::{Phase, UpdatePolicy};
 use tributary_clock::Mono;
@@ -41,6 +43,9 @@ pub enum Action {
     Restart,
     /// It has ended well, and its volumes go, with its Job.
     RemoveVolumes,
+    /// It has ended, and no cluster has a burst of it: the port of its lead broker on each node, or its load balancer, is
+    /// for others.
+    RemoveLead,
     /// It has ended, and `cleanup` asks to delete the MiniCluster itself then.
     CleanUp,
 }
@@ -217,7 +222,7 @@ pub(crate) fn decide(
             Decision { over: true, ..Decision::of(Action::CleanUp) }
         }
         JobState::Absent if has_ended(known) && !is_asked_again(known) => {
-            Decision { over: true, ..Decision::of(Action::Nothing) }
+            Decision { over: true, ..Decision::of(at_rest(known)) }
         }
         JobState::Absent if rendering.is_err() => Decision::of(Action::Nothing),
         JobState::Absent => Decision::of(Action::Create),
@@ -233,7 +238,7 @@ pub(crate) fn decide(
             let held = asked.and_then(|why| held(&why, unmakable));
             if facts.outcome.is_some() {
                 let removes = removes_volumes(known) && restart_required.is_empty() && held.is_none();
-                let action = if removes { Action::RemoveVolumes } else { Action::Nothing };
+                let action = if removes { Action::RemoveVolumes } else { at_rest(known) };
                 return Decision { restart_required, held, ..Decision::of(action) };
             }
             let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
@@ -245,6 +250,22 @@ pub(crate) fn decide(
             Decision { restart_required, held, ..Decision::of(Action::Maintain(maintenance)) }
         }
     }
+}
+
+/// What is done of one that has ended, and whose objects stay. What leads to a port from outside leads to it the next time, too.
+fn at_rest(known: &Known) -> Action {
+    let is_pointed_at = known.mini_cluster.spec.flux.bursting.network.address.is_some();
+    let lead = known.lead_service().filter(|service| service.metadata.deletion_timestamp.is_none() && !is_pointed_at);
+    match lead {
+        Some(_) if !known.bursts.iter().any(is_held) => Action::RemoveLead,
+        _ => Action::Nothing,
+    }
+}
+
+/// Whether a cluster may have brokers of this burst.
+pub(super) fn is_held(burst: &Burst) -> bool {
+    let status = burst.status.as_ref();
+    status.is_some_and(|status| status.peer.is_some() && status.phase != BurstPhase::Released)
 }
 
 /// Why an instance that is to end stays.
@@ -406,6 +427,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use k8s_openapi::api::core::v1::Service;
+    use tributary_api::burst::{BurstSpec, BurstStatus};
     use tributary_api::labels::KUEUE_MIN_PARALLELISM;
     use tributary_api::minicluster::{LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus};
     use tributary_api::workload::ORIGIN;
@@ -686,6 +709,37 @@ mod tests {
         let upgraded = decide(&running, &rendered(boot(RENDER_REVISION, "a")), Some(&boot(RENDER_REVISION - 1, "a")));
         assert_eq!(upgraded.restart_required, Vec::<String>::new());
         assert_eq!(maintenance(upgraded), Maintenance { services: Upkeep::Missing, ..Maintenance::default() });
+    }
+
+    /// The danger: clusters have 2,768 ports of nodes, and each root that has ended keeps one.
+    #[test]
+    fn the_port_of_a_lead_is_given_back_once_no_burst_is_left() {
+        let rendering = rendered(boot(RENDER_REVISION, "a"));
+        let known = |outcome, held: bool| {
+            let mut known = known(running(JobFacts { outcome, ..JobFacts::default() }));
+            let mut service = Service::default();
+            service.metadata.name = Some("lake-lead".into());
+            let status = BurstStatus { peer: held.then(|| "west".into()), ..BurstStatus::default() };
+            known.services = vec![Arc::new(service)];
+            known.bursts = vec![Burst { status: Some(status), ..Burst::new("lake-burst-0", BurstSpec::default()) }];
+            known
+        };
+        let ended = || Some(JobOutcome::Succeeded);
+        assert_eq!(decide(&known(ended(), false), &rendering, None).action, Action::RemoveLead);
+        assert_eq!(decide(&known(ended(), true), &rendering, None).action, Action::Nothing);
+        assert!(matches!(decide(&known(None, false), &rendering, None).action, Action::Maintain(_)));
+        let pointed_at = with(known(ended(), false), |object| {
+            object.spec.flux.bursting.network.address = Some("nat.example".into());
+        });
+        assert_eq!(decide(&pointed_at, &rendering, None).action, Action::Nothing);
+        let mut without_job = with(known(ended(), false), |object| {
+            object.status.as_mut().unwrap().phase = Some(Phase::Succeeded);
+        });
+        without_job.job = JobState::Absent;
+        assert_eq!(decide(&without_job, &rendering, None).action, Action::RemoveLead);
+        Arc::make_mut(&mut without_job.services[0]).metadata.deletion_timestamp =
+            Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").unwrap());
+        assert_eq!(decide(&without_job, &rendering, None).action, Action::Nothing);
     }
 
     #[test]

@@ -266,7 +266,7 @@ impl Known {
         texts.flatten().find(|text| !text.is_empty()).cloned()
     }
 
-    fn lead_service(&self) -> Option<&Service> {
+    pub(super) fn lead_service(&self) -> Option<&Service> {
         let name = names::lead(&self.mini_cluster.name_any());
         self.services.iter().map(|service| &**service).find(|service| service.name_any() == name)
     }

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use tributary_api::burst::Burst;
-use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::conditions;
 
 use super::SETTLING;
 use super::allowance::Allowance;
-use super::decide::{Action, Decision, decide};
+use super::decide::{Action, Decision, decide, is_held};
 use super::observe::View;
 use super::quota_gate::QuotaGate;
 
@@ -65,7 +63,7 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
         Action::Create => start(view, gate, decision),
         Action::Maintain(_) => maintain(view, gate, decision),
         Action::Restart => restart(view, decision),
-        Action::Nothing | Action::Later | Action::RemoveVolumes | Action::CleanUp => decision,
+        Action::Nothing | Action::Later | Action::RemoveVolumes | Action::RemoveLead | Action::CleanUp => decision,
     };
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
     // What is told of them then is told once, and changes when pods are made.
@@ -126,11 +124,13 @@ fn restart(view: &View, decision: Decision) -> Decision {
     if view.settling {
         return Decision::later(SETTLING);
     }
-    let held = |burst: &&Burst| {
-        let status = burst.status.as_ref();
-        status.is_some_and(|status| status.peer.is_some() && status.phase != BurstPhase::Released)
-    };
-    let drain = view.known.bursts.iter().filter(held).map(|burst| u64::from(burst.spec.drain.unsigned())).max();
+    let drain = view
+        .known
+        .bursts
+        .iter()
+        .filter(|burst| is_held(burst))
+        .map(|burst| u64::from(burst.spec.drain.unsigned()))
+        .max();
     let Some(drain) = drain else { return decision };
     let since = view.releasing.unwrap_or(view.now.mono);
     let limit = tributary_render::longest_end(Duration::from_secs(drain));
@@ -163,7 +163,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use serde_json::json;
-    use tributary_api::hosted_burst::HostedBurst;
+    use tributary_api::burst::Burst;
+    use tributary_api::hosted_burst::{BurstPhase, HostedBurst};
     use tributary_api::minicluster::{MiniClusterSpec, MiniClusterStatus};
     use tributary_api::workload::ORIGIN;
     use tributary_clock::{Mono, Now};
