@@ -57,7 +57,7 @@ pub(super) fn view(model: &Model<'_>) -> PodContainer {
 /// Source: <https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/>
 pub(super) fn beside(model: &Model<'_>) -> Vec<PodContainer> {
     let mut all: Vec<_> = model.sidecars().collect();
-    all.sort_by_key(|(_, container)| container.commands.post.is_some());
+    all.sort_by_key(|(_, container)| scripts::has_last_words(container));
     let render = |(index, container)| PodContainer {
         restart_policy: Some("Always".to_owned()),
         ..sidecar(model, index, container)

@@ -272,11 +272,15 @@ mod tests {
     fn sidecars_have_time_one_after_the_other_but_for_hosted_ones() {
         let pod = |object: &MiniCluster| made(object)["spec"].clone();
         let spec = "  containers:\n  - {runFlux: true, cores: 1}\n  - {name: saves, command: a, commands: {post: b}}\n  - \
-                    {name: own, noWrapEntrypoint: true}\n  - {name: serves, command: c}\n";
+                    {name: own, noWrapEntrypoint: true}\n  - {name: serves, command: c}\n  - {name: web, commands: {post: e}}\n";
         let root = pod(&lake(spec));
         let names = root["initContainers"].as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap());
-        assert_eq!(names.collect::<Vec<_>>(), ["flux-view", "own", "serves", "saves"], "the last one ends first");
-        assert_eq!(root["terminationGracePeriodSeconds"], 30 + 70 + 5);
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["flux-view", "own", "serves", "web", "saves"],
+            "the last one ends first"
+        );
+        assert_eq!(root["terminationGracePeriodSeconds"], 30 + 70 + 5 + 5);
         let mut hosted = hosted(&spec.replace("noWrapEntrypoint: true", "command: d"));
         hosted.spec.flux.drain_seconds = Some(10);
         let grace = pod(&hosted)["terminationGracePeriodSeconds"].as_u64().unwrap();

@@ -40,7 +40,10 @@ pub(super) fn service_pod(model: &Model<'_>, files: &[File]) -> Option<Pod> {
         restart_policy: Some(settings.restart_policy.as_deref().unwrap_or("OnFailure").to_owned()),
         service_account_name: settings.service_account_name.clone(),
         automount_service_account_token: Some(settings.automount_service_account_token),
-        image_pull_secrets: pod::references(services.iter().filter_map(|service| service.image_pull_secret.as_ref())),
+        // Those of the brokers' containers as well: the Flux Operator gave it no others.
+        image_pull_secrets: pod::references(
+            services.iter().chain(&model.spec.containers).filter_map(|container| container.image_pull_secret.as_ref()),
+        ),
         node_selector: pod::map(&settings.node_selector),
         tolerations: (!settings.tolerations.is_empty()).then(|| settings.tolerations.clone()),
         priority_class_name: settings.priority_class_name.clone(),

@@ -2,6 +2,9 @@
 viewroot=$viewbase/view
 configroot=$viewbase/config
 fluxsocket=local://$configroot/run/flux/local
+# Hooks that were written for the Flux Operator go by these, too, unless their container has its own.
+: "${software:=$viewbase/software}" "${viewbin:=$viewroot/bin}" "${fluxpath:=$viewbin/flux}" \
+    "${foundroot=}" "${pythonversion=}"
 
 # A user without a home would write to the root of the file system.
 if [[ ${HOME:-/} == / ]]; then

@@ -6,10 +6,11 @@ for _entry in "$viewbase"/software/*; do
         ln -sfn "$_entry" "/opt/software/${_entry##*/}" || true
     fi
 done
-if [[ -z $_python_path ]]; then
-    for _entry in "$viewroot"/lib/python3*; do
-        if [[ -d $_entry && ! -L $_entry ]]; then _python_path=$_entry/site-packages; fi
-    done
-fi
+_found=
+for _entry in "$viewroot"/lib/python3*; do
+    if [[ -d $_entry && ! -L $_entry ]]; then _found=$_entry; fi
+done
+: "${foundroot:=$_found}" "${pythonversion:=$viewroot/bin/${_found##*/}}"
+_python_path=${_python_path:-${_found:+$_found/site-packages}}
 export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}$_python_path
 #@scheduler

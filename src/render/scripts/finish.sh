@@ -7,7 +7,14 @@ _status=0
 if (($# > 0)); then
     _child=
     trap '[[ -z $_child ]] || kill -TERM "$_child" 2>/dev/null || true' TERM
-    "$@" <&0 &
+    # In the background, a program would ignore SIGINT and SIGQUIT, and so would all that it starts.
+    (
+        trap - INT QUIT
+        case $(type -t "$1") in
+        function | builtin) "$@" ;;
+        *) exec "$@" ;;
+        esac
+    ) <&0 &
     _child=$!
     while :; do
         _status=0

@@ -24,7 +24,7 @@ pub use self::ends::ENDS_PORT;
 pub(super) use self::program::Program;
 pub use self::queue::QUEUE_PORT;
 pub use self::shell::shell;
-pub(super) use self::sidecar::{is_wrapped_service, last_seconds};
+pub(super) use self::sidecar::{has_last_words, is_wrapped_service, last_seconds};
 pub(super) use self::words::is_identifier;
 
 /// Where the ConfigMap is mounted.

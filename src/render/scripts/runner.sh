@@ -32,10 +32,16 @@ _end() {
     exit "$1"
 }
 
-# What the user's shell may have changed.
+# What the user's shell may have changed. It may add options of the broker as to a text: bash adds them to the first one.
 _restore() {
+    local words
     trap _terminate TERM
     IFS=$' \t\n'
+    if [[ ${brokerOptions-} == "${_option- }"[[:space:]]* || ${brokerOptions-} == *[[:space:]]"${_option- }" ]]; then
+        read -r -d '' -a words <<<"$brokerOptions" || true
+        brokerOptions=("${words[0]}" "${brokerOptions[@]:1}" "${words[@]:1}")
+        _option=${brokerOptions[0]}
+    fi
 }
 
 # Runs the user's shell by itself, also if a signal comes: its `exit` and `wait` are its own. Its exit code is left in
@@ -56,6 +62,7 @@ fluxuid=$(id -u)
 #@user
 #@environment
 cfg=$configroot/etc/flux/config
+: "${workdir:=$PWD}" "${hosts:=$(cat "$configroot/etc/flux/system/hostlist" 2>/dev/null || true)}"
 _say "I am $HOSTNAME, user $fluxuser ($fluxuid), in $PWD"
 
 # Flux refuses a certificate that is not its own or that others may read.
@@ -69,6 +76,7 @@ export STATE_DIR=$configroot/var/lib/flux
 mkdir -p "$configroot/run/flux" "$STATE_DIR" "$FLUX_OUTPUT_DIR"
 #@script
 #@options
+_option=${brokerOptions[0]}
 #@munge
 #@pre
 #@owner

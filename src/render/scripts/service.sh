@@ -12,7 +12,8 @@ terminate() {
         done
     fi
 }
-trap terminate TERM
+# Images name other signals, too: see signals.sh.
+trap terminate TERM INT QUIT USR1
 #@init
 #@servicePre
 #@script

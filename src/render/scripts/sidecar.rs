@@ -43,7 +43,7 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     };
     let waits = !spec.flux.no_wait_socket && asks_flux(hooks.container);
     let socket = format!("until {there}; do _pause 1; done");
-    let has_post = hooks.container.commands.post.is_some();
+    let has_post = has_last_words(hooks.container);
     Parts::default()
         .with("settings", settings(values))
         .when(spec.logging.strict, "strict", STRICT)
@@ -57,9 +57,23 @@ fn sidecar(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .when(has_post, "open", OPEN)
         .when(has_post, "keep", KEEP)
         .when(has_post, "kept", KEPT)
-        .with("command", if hooks.container.diagnostics { diagnose() } else { hooks.line(Hook::Command) })
-        .with("post", hooks.line(Hook::Post))
+        .with("command", if hooks.container.diagnostics { diagnose() } else { hooks.line(main(hooks.container)) })
+        .when(has_post, "post", hooks.line(Hook::Post))
         .fill(SIDECAR)
+}
+
+/// The user's shell that a sidecar is there for: if there is no other, `commands.post`, where examples of the Flux Operator start
+/// their servers.
+fn main(container: &Container) -> Hook {
+    let commands = &container.commands;
+    let has_command = container.command.as_deref().is_some_and(|command| !command.trim().is_empty());
+    let has_shell = [&commands.script, &commands.pre, &commands.service_pre].iter().any(|shell| shell.is_some());
+    if has_command || has_shell { Hook::Command } else { Hook::Post }
+}
+
+/// Whether a sidecar has something to do once it has ended.
+pub(crate) fn has_last_words(container: &Container) -> bool {
+    container.commands.post.is_some() && (container.diagnostics || main(container) == Hook::Command)
 }
 
 /// Whether a container speaks with Flux. Any other, such as a server that the command of Flux asks, starts at once.
@@ -71,10 +85,10 @@ fn asks_flux(container: &Container) -> bool {
     container.diagnostics || shell.into_iter().flatten().chain(variables).any(names_flux)
 }
 
-/// How long a sidecar goes on at most once it is told to end: 5 s until its command is killed, and with `commands.post` 60 s for
-/// that, and 5 s until that is killed. One with its image's own entrypoint is not ours to tell.
+/// How long a sidecar goes on at most once it is told to end: 5 s until its command is killed, and with `commands.post` after it
+/// 60 s for that, and 5 s until that is killed. One with its image's own entrypoint is not ours to tell.
 pub(crate) fn last_seconds(container: &Container) -> i64 {
-    match (container.no_wrap_entrypoint, container.commands.post.is_some()) {
+    match (container.no_wrap_entrypoint, has_last_words(container)) {
         (true, _) => 0,
         (false, true) => 5 + 60 + 5,
         (false, false) => 5,
@@ -84,8 +98,8 @@ pub(crate) fn last_seconds(container: &Container) -> i64 {
 /// What the command begins with (exported variables, the paths of Flux, the directory) is there for `commands.post` too,
 /// which comes after any number of attempts. It may be secret, so it is in a file without a name.
 const OPEN: &str = "exec {_kept}<>\"$viewbase/.kept.$_container\" && rm -f \"$viewbase/.kept.$_container\"";
-const KEEP: &str =
-    "{ export -p; declare -p viewroot configroot fluxsocket; printf 'cd %q\\n' \"$PWD\"; } >\"/proc/self/fd/$_kept\"";
+const KEEP: &str = "{ export -p; declare -p viewroot configroot fluxsocket software viewbin fluxpath foundroot pythonversion; \
+                    printf 'cd %q\\n' \"$PWD\"; } >\"/proc/self/fd/$_kept\"";
 const KEPT: &str = ". \"/proc/self/fd/$_kept\" || true";
 
 /// Diagnostics through the socket of this pod's broker.

@@ -4,6 +4,8 @@
 #@settings
 #@strict
 #@signals
+# Servers know these as the signal that ends them.
+trap _terminate INT QUIT
 # A shell passes no signal on, and ends itself when what it started has ended.
 _tell() {
     local pid children

@@ -11,7 +11,9 @@ _terminate() {
         _signal "$_child"
     fi
 }
-trap _terminate TERM
+# Images may name another signal to be ended with (STOPSIGNAL). Not taken is what a terminal sends that somebody attaches: INT
+# and QUIT by a key, WINCH with its size.
+trap _terminate TERM USR1 RTMIN+3
 
 # SIGTERM for a process; what /usr/bin/time runs instead of it, because that passes nothing on.
 _signal() {
@@ -22,12 +24,21 @@ _signal() {
     for pid in ${timed:-$1}; do kill -TERM "$pid" 2>/dev/null || true; done
 }
 
+# In the background, a program would ignore SIGINT and SIGQUIT, and so would all that it starts.
+_exec() {
+    trap - INT QUIT
+    case $(type -t "$1") in
+    function | builtin) "$@" ;;
+    *) exec "$@" ;;
+    esac
+}
+
 # Runs a command to its end, also if a signal comes, and leaves its exit code in `_status`. What `_beside` names goes on
 # beside it, and is given its process.
 _run() {
     _status=143
     if [[ -n $_terminating ]]; then return 0; fi
-    "$@" <&0 &
+    _exec "$@" <&0 &
     _child=$!
     if [[ -n $_beside ]]; then $_beside "$_child" & fi
     if [[ -n $_terminating ]]; then _signal "$_child"; fi

@@ -188,7 +188,9 @@ impl Pod {
         let mut words = script.split(' ');
         let script = words.next().unwrap();
         let is_sh = self.read(&format!("flux_operator/{script}")).starts_with("#!/bin/sh\n");
-        let mut command = Command::new(if is_sh { "sh" } else { "bash" });
+        // A shell that starts tests in the background has them ignored; in a container nothing is.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,QUIT").arg(if is_sh { "sh" } else { "bash" });
         let mut path = self.path("bin").display().to_string();
         if self.has_machine {
             path = format!("{path}:{}", std::env::var("PATH").unwrap());
@@ -281,13 +283,13 @@ fn entrypoint(pod: &PodSpec) -> Vec<KeyToPath> {
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
-    pub(super) fn signal(&self) {
+    pub(super) fn signal(&self, name: &str) {
         let pid = self.0.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
     pub(super) fn terminate(&mut self) -> ExitStatus {
-        self.signal();
+        self.signal("TERM");
         self.0.wait().unwrap()
     }
 }

@@ -139,6 +139,34 @@ fn the_users_shell_runs_in_its_places_and_what_it_exports_stays() {
     assert!(!text.contains("worker-pre"));
 }
 
+/// What hooks for the Flux Operator go by.
+#[test]
+fn upstreams_variables_are_there_and_options_are_added_to_its_text() {
+    let spec = r#"
+  size: 2
+  logging: {strict: true}
+  containers:
+  - cores: 1
+    command: 'true'
+    commands:
+      pre: |
+        echo "$viewbin $fluxpath $foundroot $pythonversion $workdir $hosts $software" >$ROOT/known
+        brokerOptions="${brokerOptions} \
+           -Sfirst=1 -Ssecond=*"
+      brokerPre: brokerOptions+=" -Sthird=3"
+"#;
+    let mut pod = Pod::new(spec, 0);
+    pod.variable("software", "the user's");
+    assert_eq!(pod.lead().0, Some(0));
+    assert_eq!(
+        pod.seen(&pod.read("known")),
+        "/mnt/flux/view/bin /mnt/flux/view/bin/flux /mnt/flux/view/lib/python3.11 /mnt/flux/view/bin/python3.11 /work \
+         lake-[0-1] the user's\n"
+    );
+    let options = format!("{OPTIONS} -Sfirst=1 -Ssecond=\\* -Sthird=3 /bin/bash");
+    assert!(pod.calls()[0].contains(&options), "{:?}", pod.calls());
+}
+
 #[test]
 fn quiet_prints_the_output_of_the_job_alone() {
     let spec = "

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::pod::Pod;
+use super::pod::{Pod, RUN_PROGRAM};
 
 const SIDECAR: &str = "
   size: 2
@@ -60,6 +60,75 @@ fn what_prepares_a_sidecar_may_fail_too() {
     assert_eq!(running.terminate().code(), Some(0));
 }
 
+/// Examples of the Flux Operator start their servers there.
+#[test]
+fn commands_post_of_a_sidecar_without_a_command_is_its_command() {
+    let post = "echo once >>$ROOT/times; if [[ -e $ROOT/serves ]]; then exec sleep 1000; fi; exit 6";
+    let spec = format!("  containers: [{{runFlux: true, cores: 1}}, {{name: side, commands: {{post: '{post}'}}}}]\n");
+    let pod = Pod::new(&spec, 0);
+    pod.init();
+    let mut running = pod.start("start-1.sh");
+    pod.until("output", "Container side ended with 6 and is started again in 1 s.");
+    pod.write("serves", "");
+    pod.until("times", "once\nonce\n");
+    pod.write("mnt/flux/flux-operator-complete.txt", "");
+    assert_eq!(running.terminate().code(), Some(0));
+}
+
+/// The danger: an image names another signal to end it (nginx, postgres, haproxy, systemd), and its container is killed.
+#[test]
+fn each_signal_of_an_image_ends_its_container_but_not_the_one_of_a_terminal_that_is_attached() {
+    const SERVE: &str = r#"trap "echo told >>$ROOT/told; exit 0" TERM; touch $ROOT/up; while :; do sleep 0.1; done"#;
+    let serve = format!("bash -c '{}'", SERVE.replace('"', "\\\""));
+    let spec = format!(
+        "  containers: [{{runFlux: true, cores: 1}}, {{name: side, command: \"{serve}\"}}]\n  services: [{{name: db, command: \
+         \"{serve}\"}}]\n"
+    );
+    for name in ["wait-0.sh", "start-1.sh", "services-0.sh"] {
+        // Not every sh knows the last one; to end a run by a key of a terminal is to fail it.
+        let signals = match name {
+            "services-0.sh" => &["INT", "QUIT", "USR1"][..],
+            "wait-0.sh" => &["USR1", "RTMIN+3"],
+            _ => &["INT", "QUIT", "USR1", "RTMIN+3"],
+        };
+        for signal in signals {
+            let pod = Pod::new(&spec, 0);
+            pod.init();
+            pod.behave(&format!("if [[ $1 == broker ]]; then {SERVE}; fi"));
+            let mut running = pod.start(name);
+            pod.until("up", "");
+            running.signal("WINCH");
+            std::thread::sleep(Duration::from_millis(300));
+            assert!(running.0.try_wait().unwrap().is_none() && !pod.path("told").exists(), "{name}");
+            running.signal(signal);
+            pod.until("told", "told\n");
+            assert_eq!(running.0.wait().unwrap().code(), Some(143), "{name} {signal}: {}", pod.read("output"));
+        }
+    }
+}
+
+/// The danger: a launcher in Python knows no KeyboardInterrupt, since a shell ignores two signals for what it starts aside.
+#[test]
+fn programs_of_users_ignore_no_signal() {
+    let shows = |what: &str| format!("grep ^SigIgn: /proc/self/status >$ROOT/{what}");
+    let spec = format!(
+        "  size: 2\n  containers: [{{runFlux: true, cores: 1, launcher: true, command: \"sh -c '{}'\", commands: {{post: '{}'}}}}, \
+         {{name: side, command: '{}'}}]\n",
+        shows("launcher"),
+        shows("post"),
+        shows("side")
+    );
+    let pod = Pod::new(&spec, 0);
+    pod.behave(&format!("if [[ $1 == start ]]; then {}; fi\n{RUN_PROGRAM}", shows("broker")));
+    assert_eq!(pod.lead().0, Some(0));
+    let _running = pod.start("start-1.sh");
+    for program in ["broker", "launcher", "post", "side"] {
+        pod.until(program, "\n");
+        let ignored = u64::from_str_radix(pod.read(program).trim_start_matches("SigIgn:").trim(), 16).unwrap();
+        assert_eq!(ignored & 0b110, 0, "{program} ignores SIGINT or SIGQUIT");
+    }
+}
+
 /// A server has time to write what it holds.
 #[test]
 fn a_server_is_told_to_end_and_has_its_time() {
@@ -81,7 +150,7 @@ fn a_server_is_told_to_end_and_has_its_time() {
 
 #[test]
 fn what_a_sidecar_has_set_is_there_when_it_has_ended() {
-    let side = "name: side, commands: {servicePre: 'export OUT=\"a $HOME\"; cd /', post: 'echo \"$OUT $PWD $viewroot\" >$ROOT/after'},";
+    let side = "name: side, commands: {servicePre: 'export OUT=\"a $HOME\"; cd /', post: 'echo \"$OUT $PWD $viewroot $foundroot\" >$ROOT/after'},";
     let pod = Pod::new(
         &SIDECAR.replace("name: side,", side).replace("sleep 0 && . VIEW && ", ": ").replace("COMMAND", ":"),
         0,
@@ -90,7 +159,7 @@ fn what_a_sidecar_has_set_is_there_when_it_has_ended() {
     let _socket = pod.socket();
     let _running = pod.start("start-1.sh");
     pod.until("after", "\n");
-    assert_eq!(pod.seen(&pod.read("after")), "a /root / /mnt/flux/view\n");
+    assert_eq!(pod.seen(&pod.read("after")), "a /root / /mnt/flux/view /mnt/flux/view/lib/python3.11\n");
 }
 
 #[test]
