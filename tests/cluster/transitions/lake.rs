@@ -204,7 +204,7 @@ impl<'a> Lane<'a> {
         if let Some(words) = words.or_else(|| unreadable(&status).map(|(words, _)| words)) {
             return Ok(Taken::Invalid(words));
         }
-        if let Some(words) = not_restarted(&status) {
+        if let Some(words) = cannot(&status) {
             return Ok(Taken::Invalid(words));
         }
         if let Some(words) = said(&status, condition::RESTART_REQUIRED, "True") {
@@ -234,7 +234,7 @@ impl<'a> Lane<'a> {
         tokio::time::sleep(2 * QUIET).await;
         let objects = self.world.settled(&self.namespace).await?;
         let status = status(&objects, LAKE);
-        match (not_restarted(&status), said(&status, condition::RESTART_REQUIRED, "True")) {
+        match (cannot(&status), said(&status, condition::RESTART_REQUIRED, "True")) {
             (Some(words), _) => Ok(Some(words)),
             (None, Some(words)) => Err(format!("a restart is required after a restart: {words}")),
             (None, None) => Ok(None),
@@ -385,10 +385,12 @@ fn said(status: &Value, type_: &str, holds: &str) -> Option<String> {
     Some(found["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Why the next instance cannot be made, if one is asked for.
-fn not_restarted(status: &Value) -> Option<String> {
-    let found = status["conditions"].as_array()?.iter().find(|one| one["type"] == condition::RESTART_REQUIRED)?;
-    (found["reason"] == "CannotRestart").then(|| found["message"].as_str().unwrap_or_default().to_owned())
+/// Why what the spec asks for cannot be made.
+fn cannot(status: &Value) -> Option<String> {
+    let is_that =
+        |one: &&Value| ["CannotCreate", "CannotMaintain", "CannotRestart"].iter().any(|why| one["reason"] == *why);
+    let found = status["conditions"].as_array()?.iter().find(is_that)?;
+    Some(found["message"].as_str().unwrap_or_default().to_owned())
 }
 
 /// What is said of one that cannot be read, and of which generation.

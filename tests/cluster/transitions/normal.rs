@@ -20,7 +20,7 @@ const ANNOTATIONS: [&str; 6] = [
 ];
 
 /// Fields whose values are of one making.
-const FIELDS: [&str; 32] = [
+const FIELDS: [&str; 33] = [
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -53,6 +53,14 @@ const FIELDS: [&str; 32] = [
     "burstsSpent",
     "acknowledgedGeneration",
     "podIPs",
+    "peerCount",
+];
+
+/// What `flux.container` is where nothing is written: the spec of a burst has it as its root's user wrote it.
+const FLUX_CONTAINER: [(&str, &str); 3] = [
+    ("image", "ghcr.io/converged-computing/flux-view-ubuntu:tag-noble"),
+    ("mountPath", "/mnt/flux"),
+    ("name", "flux-view"),
 ];
 
 /// The picture of what is there, without another MiniCluster and what is its.
@@ -113,6 +121,13 @@ fn clean(value: &mut Value, namespace: &str) {
             }
             if let Some(Value::String(message)) = map.get_mut("message") {
                 *message = message.split(' ').map(duration).collect::<Vec<_>>().join(" ");
+            }
+            if let Some(Value::Object(flux)) = map.get_mut("flux")
+                && let Some(Value::Object(container)) = flux.get_mut("container")
+            {
+                container.retain(|key, below| {
+                    *below != false && !FLUX_CONTAINER.contains(&(key, below.as_str().unwrap_or_default()))
+                });
             }
             if let Some(Value::Object(lead)) = map.get_mut("lead") {
                 lead.remove("pod");
