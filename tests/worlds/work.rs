@@ -154,12 +154,12 @@ fn table(parts: &[(&str, &Figures)]) -> String {
     text
 }
 
-/// What `now` has more of than `before`, by more than a tenth.
+/// What `now` has more of than `before`, by more than a tenth, or by one request of the four.
 fn grown(part: &str, before: &str, now: &Figures) -> Vec<String> {
     let lines = before.split(&format!("{part}\n")).nth(1).unwrap_or_default().lines();
     let lines = lines.take_while(|line| line.starts_with("  ")).filter_map(|line| line.trim().split_once(' '));
     let before: Figures = lines.map(|(count, name)| (name.to_owned(), count.parse().unwrap())).collect();
-    let allowed = |name: &String| before.get(name).copied().unwrap_or_default() * 1.1 + 0.2;
+    let allowed = |name: &String| before.get(name).copied().unwrap_or_default() * 1.1 + 0.3;
     let grown = now.iter().filter(|(name, count)| **count > allowed(name));
     grown.map(|(name, count)| format!("{part}: {name}: {:?} before, now {count:.1}", before.get(name))).collect()
 }
