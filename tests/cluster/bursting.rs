@@ -217,6 +217,12 @@ async fn a_root_that_finishes_releases_its_bursts() {
     east.annotate_pod("brief", 0, annotations::EXIT, "0").await;
     east.condition("brief", labels::condition::FINISHED, "True", "Succeeded").await;
     west.empty("brief-burst-0").await;
+    eventually("the port of its lead broker is for others", async || {
+        let lead = east.services().get_opt(&names::lead("brief")).await.map_err(|error| error.to_string())?;
+        if lead.is_none() { Ok(()) } else { Err("its Service is still there".to_owned()) }
+    })
+    .await;
+    assert!(east.services().get_opt("brief").await.unwrap().is_some(), "only this one goes");
     east.delete("brief").await;
 }
 

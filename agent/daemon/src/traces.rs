@@ -335,6 +335,8 @@ mod tests {
         assert_eq!(add(1, "refused", 3600), Some(10), "all since the last line");
         assert_eq!([add(2, "refused", 3601), add(2, "no answer", 3602)], [None, Some(4)]);
         assert_eq!((3603..90_003).filter_map(|secs| add(1, "no answer", secs)).count(), 24);
+        let untold = losses.lost;
+        assert_eq!([losses.end(), losses.end()], [Some(untold), None]);
     }
 
     #[test]
