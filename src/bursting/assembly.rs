@@ -363,6 +363,7 @@ impl Bursting {
                 self.root.drop_answers_about_nothing();
                 rounds += 1;
                 if rounds.is_multiple_of(ALL_AGAIN) {
+                    self.root.mark_roots();
                     self.root.mark_bursts();
                     self.provider.mark_all();
                 } else if rounds.is_multiple_of(WAITING_AGAIN) {

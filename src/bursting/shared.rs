@@ -49,7 +49,7 @@ pub(super) struct Shared {
     pub(super) queues: Arc<dyn Connect>,
     pub(super) root_contacts: Mutex<Contacts>,
     pub(super) provider_contacts: Mutex<Contacts>,
-    /// When this term began.
+    /// When this term began, as budgets count it.
     pub(super) began: Mutex<Now>,
 }
 
@@ -101,7 +101,10 @@ impl Shared {
 
     /// Nothing is known of contacts before `now`.
     pub(super) fn begin(&self, now: Now) {
-        *self.began.lock() = now;
+        let mut began = self.began.lock();
+        // A wall clock that is set ahead ends a term, and spends nothing in the next one either.
+        *began = Now { wall: unhurried(*began, now), ..now };
+        drop(began);
         *self.root_contacts.lock() = Contacts::begin(now.mono);
         *self.provider_contacts.lock() = Contacts::begin(now.mono);
         self.exchange.begin();

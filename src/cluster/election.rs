@@ -13,7 +13,7 @@
 //!   nothing.
 //! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions in the Lease that we
 //!   claimed, and lasts until the start of the last such call + duration − margin. An answer with anything else ends it at
-//!   once.
+//!   once. An answer that comes later than that begins another one.
 
 use std::time::Duration;
 
@@ -114,6 +114,7 @@ impl Election {
     /// wait before the next call.
     pub(super) fn on_answer(&mut self, started: Moment, now: Moment, answer: Answer) -> Duration {
         let failed = answer == Answer::Failed;
+        let lasts = |held: &Leadership| !held.valid_until.left_at(now).is_zero();
         self.phase = match (std::mem::replace(&mut self.phase, Phase::Standby), answer) {
             (Phase::Standby, Answer::Lease(lease)) => self.observed(lease, now.mono),
             (Phase::Standby, Answer::Absent) if self.may_have_leader(now.mono) => Phase::Standby,
@@ -135,12 +136,12 @@ impl Election {
             (Phase::Confirming { lease, epoch, before, .. }, Answer::Failed) => {
                 Phase::Confirming { lease, epoch, before, left: CONFIRMATIONS }
             }
-            (Phase::Leading(known, held), Answer::Lease(lease)) if is_same_term(&lease, &known) => {
-                Phase::Leading(lease, self.leadership(held.epoch, held.before, started))
-            }
-            (Phase::Leading(lease, held), Answer::Failed) if !held.valid_until.left_at(now).is_zero() => {
-                Phase::Leading(lease, held)
-            }
+            (Phase::Leading(known, held), Answer::Lease(lease)) if is_same_term(&lease, &known) => match lasts(&held) {
+                true => Phase::Leading(lease, self.leadership(held.epoch, held.before, started)),
+                // It was over, and all that came with it has ended.
+                false => Phase::Claiming(Box::new(renewed_late(*lease, &held, now))),
+            },
+            (Phase::Leading(lease, held), Answer::Failed) if lasts(&held) => Phase::Leading(lease, held),
             _ => Phase::Standby,
         };
         match (&self.phase, failed) {
@@ -244,6 +245,16 @@ pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
+/// Our Lease as it was renewed when its leadership was over: losses of contact count from that end, and not from this renewal.
+/// How long ago it was goes by the monotonic clock: a wall clock that is set ahead has lost nothing.
+fn renewed_late(mut lease: Lease, held: &Leadership, now: Moment) -> Lease {
+    let ago = now.mono.saturating_since(held.valid_until.mono);
+    let end = now.wall.checked_sub(ago).unwrap_or(Timestamp::MIN);
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.entry(TERM_BEFORE.to_owned()).or_insert_with(|| end.to_string());
+    lease
+}
+
 /// Our Lease as it is given up: anybody may claim it at once.
 pub(super) fn given_up(mut lease: Lease, now: Timestamp) -> Lease {
     let spec = lease.spec.get_or_insert_default();
@@ -262,11 +273,15 @@ pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
 /// The last renewal of a leader that has dated every loss of contact before it; `None` if the Lease shows none.
 pub fn term_before(lease: &Lease) -> Option<Timestamp> {
     let noted = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM_BEFORE)?.parse().ok());
-    noted.or_else(|| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0))
+    let before = noted.or_else(|| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0))?;
+    // One that was put back from an old copy was never renewed as that object before it was made.
+    Some(lease.metadata.creation_timestamp.as_ref().map_or(before, |made| before.max(made.0)))
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
     use crate::leadership::TIMING;
 
@@ -511,6 +526,29 @@ mod tests {
         }
         let LeaderState::Leading(leadership) = election.state() else { panic!("{:?}", election.state()) };
         assert_eq!(leadership.before.map(Timestamp::as_second), Some(100));
+    }
+
+    /// The danger: bursts whose leases were over while a leader was frozen run on, since its own late renewal hides that; or a
+    /// clock that is set ahead ends them all.
+    #[test]
+    fn losses_of_contact_count_from_the_end_of_a_leadership_that_was_renewed_too_late() {
+        let before = |election: &mut Election, woke: Moment| {
+            election.on_answer(woke, woke, says(&lease("me", 7, woke.wall.as_second())));
+            let Call::Claim(seen) = election.next() else { panic!("{:?}", election.next()) };
+            term_before(&claimed(*seen, "me", TIMING.lease, woke.wall)).unwrap()
+        };
+        // Its last renewal was at 3 s.
+        assert_eq!(before(&mut leader(), at(3_600_000)), at(10_000).wall);
+        let ahead = Moment { wall: at(3_600_000).wall, ..at(9_000) };
+        assert_eq!(before(&mut leader(), ahead), ahead.wall);
+    }
+
+    /// The danger: a Lease from an old backup is taken for a cluster without a leader since then.
+    #[test]
+    fn a_lease_that_was_put_back_counts_from_when_it_was_made() {
+        let mut old = *lease("other", 7, 100);
+        old.metadata.creation_timestamp = Some(Time(at(5_000_000).wall));
+        assert_eq!(term_before(&old), Some(at(5_000_000).wall));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Cause {
     }
 
     /// The API server has more to do than it can: asking it as much as before makes that worse.
-    pub(crate) fn is_overload(&self) -> bool {
+    pub fn is_overload(&self) -> bool {
         match self {
             Self::Fenced(FenceError::TimedOut { .. }) => true,
             Self::Refused { code, .. } => matches!(code, 429 | 503 | 504),
@@ -228,17 +228,25 @@ impl From<kube::core::request::Error> for Cause {
 }
 
 /// An error and its causes in one line, joined by `": "`. A cause whose text the line has already (foreign errors
-/// repeat their sources) is left out.
+/// repeat their sources) is left out. Of an answer of the API server its sentence is taken: kube shows all of it, as Rust does.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !line.contains(&text) {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let text;
+        (text, next) = match cause.downcast_ref() {
+            Some(kube::Error::Api(status)) if status.message.is_empty() => {
+                (format!("the API server, or a proxy before it, answered {}", status.code), None)
+            }
+            Some(kube::Error::Api(status)) => (status.message.clone(), None),
+            _ => (cause.to_string(), cause.source()),
+        };
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
             line.push_str(": ");
             line.push_str(&text);
         }
-        source = cause.source();
     }
     line
 }
@@ -258,6 +266,15 @@ mod tests {
         assert_eq!(chain(&error), "failed to apply Job default/sample: no such thing");
         assert!(error.cause().is_not_found());
         assert!(Cause::of(&error).is_some_and(Cause::is_not_found));
+    }
+
+    /// The danger: people read `ApiError: … (Status { status: Some(Failure), code: 403, …`, or nothing.
+    #[test]
+    fn of_an_answer_of_the_api_server_its_sentence_is_said() {
+        let said =
+            |message: &str| chain(&kube::Error::Api(Status::failure(message, "Forbidden").with_code(403).boxed()));
+        assert_eq!(said("secrets is forbidden"), "secrets is forbidden");
+        assert_eq!(said(""), "the API server, or a proxy before it, answered 403");
     }
 
     #[test]

@@ -133,8 +133,7 @@ impl Elector {
             if restored.is_err() {
                 break;
             }
-            let wait = self.election.on_answer(started, Moment::now(&*self.clock), answer);
-            self.publish(self.election.state());
+            let wait = self.take_in(started, answer);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => {}
@@ -224,12 +223,17 @@ impl Elector {
         }
     }
 
-    fn publish(&self, new: LeaderState) {
+    /// The answer is judged and published in one step: nobody finds leadership over and then goes on in the same epoch.
+    /// Returns how long to wait.
+    fn take_in(&mut self, started: Moment, answer: Answer) -> Duration {
         let epoch = |state: &LeaderState| match state {
             LeaderState::Leading(leadership) => Some(leadership.epoch.clone()),
             LeaderState::Standby { .. } => None,
         };
+        let mut wait = Duration::ZERO;
         self.state.send_if_modified(|state| {
+            wait = self.election.on_answer(started, Moment::now(&*self.clock), answer);
+            let new = self.election.state();
             match (epoch(state), epoch(&new)) {
                 (old, Some(new)) if old.as_ref() != Some(&new) => {
                     tracing::info!(holder = new.holder, transitions = new.transitions, "this agent leads its cluster");
@@ -239,6 +243,7 @@ impl Elector {
             }
             std::mem::replace(state, new.clone()) != new
         });
+        wait
     }
 
     async fn step_down(self) {

@@ -274,8 +274,13 @@ impl Pump {
                 () = ready(()), if busy => Happened::Quiet,
             };
             match happened {
-                // Whatever else happens then follows from it.
-                _ if revoked.is_cancelled() => {
+                // Whatever else happens then follows from it. But what was written is not said twice.
+                last if revoked.is_cancelled() => {
+                    match (last, &mut carrier) {
+                        (Happened::Written(Ok(written)), Some(carrier)) => carrier.written(written, &mut conduit),
+                        (Happened::Written(Err(_)), _) => carrier = None,
+                        _ => {}
+                    }
                     conduit.break_off();
                     let last_words = LastWords(carrier.map(|carrier| (carrier, conduit)));
                     return (broken("the burst is not carried any more, or not by this agent").0, last_words);

@@ -3,13 +3,15 @@
 use std::net::UdpSocket;
 use std::path::PathBuf;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::cluster_card::ClusterCard;
 use tributary::api::hosted_burst::BurstPhase;
+use tributary::api::join_token::{self, JoinTokenRecord};
 use tributary::api::labels::condition::CONNECTED;
 use tributary::api::peer::ClusterPeer;
 use tributary::federation::identity::{Authority, TrustBundle};
@@ -184,6 +186,22 @@ async fn a_token_that_has_ended(left: &Side, third: &std::path::Path) {
     let late = agentctl(third, &["join", &token, "--wait", "0s", "--agent-namespace", SYSTEM]).await.unwrap_err();
     let late = late.to_string();
     assert!(late.contains("expired") && late.contains("hint: "), "{late}");
+
+    // The danger: the listener closes on those who join with another token.
+    left.agentctl(&["token", "create"]).await.unwrap();
+    let closed = || left.agent.log_text().matches("the listener for clusters that join is closed").count();
+    let (before, secrets) = (closed(), Api::<Secret>::namespaced(left.client.clone(), SYSTEM));
+    let tokens = secrets.list(&ListParams::default().fields(&format!("type={}", join_token::TYPE))).await.unwrap();
+    let mut secret = tokens.items.into_iter().min_by_key(|one| JoinTokenRecord::read(one).expires).unwrap();
+    let (name, record) = (secret.name_any(), JoinTokenRecord::read(&secret));
+    JoinTokenRecord { expires: record.expires - SignedDuration::from_secs(120), ..record }.put(&mut secret);
+    secrets.replace(&name, &PostParams::default(), &secret).await.unwrap();
+    eventually("the token that has ended is gone", async || match secrets.get_opt(&name).await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    assert_eq!(closed(), before);
 }
 
 /// A third cluster whose identity somebody else issues and renews, in a Secret as cert-manager writes it; whoever holds both

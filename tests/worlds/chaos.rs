@@ -220,8 +220,7 @@ impl Chaos {
     fn end(&mut self, world: &mut World, end: End) {
         let (cluster, what) = match end {
             End::Away(cluster) => {
-                world.clusters[cluster].server.set_away(None);
-                world.wrong[cluster].remove("away");
+                world.away(cluster, None);
                 (cluster, "the API server is back".to_owned())
             }
             End::Errors(cluster) => {
@@ -479,14 +478,13 @@ impl Chaos {
             "away" => {
                 let away = if self.below(2) == 0 { Away::Refuses } else { Away::Silent };
                 world.say(format!("{name}: the API server is away ({away:?})"));
-                server.set_away(Some(away));
+                world.away(cluster, Some(away));
                 End::Away(cluster)
             }
             "restart" => {
                 world.say(format!("{name}: the API server is started again"));
                 server.restart();
-                server.set_away(Some(Away::Refuses));
-                world.wrong[cluster].insert("away");
+                world.away(cluster, Some(Away::Refuses));
                 End::Away(cluster)
             }
             "errors" => {

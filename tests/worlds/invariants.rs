@@ -42,6 +42,10 @@ pub type Contacts = BTreeMap<(String, String), Contact>;
 pub struct Contact {
     /// Since when the two cannot hear of each other.
     pub lost: Mono,
+    /// When something was wrong with one of them or between them.
+    pub ill: Mono,
+    /// When nothing of that was left.
+    pub well: Mono,
     /// Since when nothing is wrong with the provider.
     pub healthy: Mono,
     /// Since when its wall clock is right.
@@ -77,6 +81,10 @@ pub struct Invariants {
     made: BTreeSet<String>,
     /// HostedBursts whose lease was over, by UID.
     lapsed: BTreeSet<String>,
+    /// Who has no ClusterPeer of whom.
+    unknown: BTreeSet<(String, String)>,
+    /// HostedBursts that may be taken for such, by UID.
+    may_lapse: BTreeSet<String>,
     /// When roots did not want anything of a provider last, by both: they may have said so, and changed their mind.
     left: BTreeMap<(String, String), Mono>,
     /// HostedBursts that bring nodes, by UID.
@@ -136,8 +144,12 @@ impl Invariants {
             let stays = |name: &String| {
                 peers.iter().any(|peer| peer.name_any() == *name && !peer.spec.drain && !is_spent(peer))
             };
-            let left = clusters.iter().map(|cluster| &cluster.name).filter(|name| !stays(name));
-            self.left.extend(left.map(|name| ((root.name.clone(), name.clone()), now)));
+            let names = || clusters.iter().map(|cluster| &cluster.name);
+            let pair = |name: &String| (root.name.clone(), name.clone());
+            self.unknown.retain(|(one, _)| *one != root.name);
+            self.unknown.extend(names().filter(|name| !peers.iter().any(|peer| peer.name_any() == **name)).map(pair));
+            let left = names().filter(|name| !stays(name));
+            self.left.extend(left.map(|name| (pair(name), now)));
         }
         for cluster in clusters {
             self.learn(cluster)?;
@@ -168,6 +180,11 @@ impl Invariants {
             let lease = hosted.spec.lease.duration();
             if contact.right <= contact.lost && now.saturating_since(contact.lost) > lease + DATED {
                 self.lapsed.extend(hosted.uid());
+            }
+            let ways = [(&hosted.spec.peer, &cluster.name), (&cluster.name, &hosted.spec.peer)];
+            let unknown = ways.iter().any(|(one, other)| self.unknown.contains(&((*one).clone(), (*other).clone())));
+            if unknown || contact.right == now || now.saturating_since(contact.well) + DATED > lease {
+                self.may_lapse.extend(hosted.uid());
             }
             let limit = lease + SLACK;
             let over = now.saturating_since(contact.lost) > limit && now.saturating_since(contact.healthy) > SLACK;
@@ -322,6 +339,9 @@ impl Invariants {
         }
         let HostedBurstSpec { burst_uid, root: of, .. } = &hosted.spec;
         tracing::info!(cluster = cluster.name, hosted = hosted.name_any(), reason, burst_uid, ?of, "a burst ends");
+        if reason == "LeaseExpired" && !hosted.uid().is_some_and(|uid| self.may_lapse.contains(&uid)) {
+            return Err(format!("{}: {} ends ({reason}), and its root was there", cluster.name, hosted.name_any()));
+        }
         if !["Released", "Replaced"].contains(&&*reason) {
             return Ok(());
         }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt as _;
 use serde_json::json;
 use tributary_agent::app::LEASE;
-use tributary_api_server::{Fault, RequestInfo};
+use tributary_api_server::{Away, Fault, RequestInfo};
 
 use crate::agent::Settings;
 use crate::cluster::{SYSTEM, USERS};
@@ -107,11 +108,32 @@ fn a_leadership_older_than_one_that_was_heard_is_refused() {
         let before = hosted(world, peer).unwrap().uid();
         world.say("east: all is as it was two leaders ago");
         server.restore(older);
+        world.wrong[0].insert("restored");
         world.kill(0, 0);
         world.start(0, 0);
         // Longer than the grace period.
         world.run(secs(35)).await?;
         is_same(before, hosted(world, peer))?;
         world.until("its lease ends it", secs(60), World::nothing_left).await
+    });
+}
+
+/// The danger: leadership ends, and the same leader renews it after all. Losses of contact would count from the leader
+/// before, and the leases of all bursts be over.
+#[test]
+fn an_api_server_is_away_until_leadership_is_just_over() {
+    in_world(2, SHORT, async |world| {
+        world.run(secs(5)).await?;
+        let peer = bursts(world, Some("west")).await?;
+        let before = hosted(world, peer).unwrap().uid();
+        world.run(secs(60)).await?;
+        for quarters in 12..32 {
+            world.away(peer, Some(Away::Refuses));
+            world.run(Duration::from_millis(250 * quarters)).await?;
+            world.away(peer, None);
+            world.run(secs(20)).await?;
+            is_same(before.clone(), hosted(world, peer))?;
+        }
+        Ok(())
     });
 }

@@ -47,12 +47,14 @@ fn a_provider_without_a_usable_identity_ends_bursts_with_their_lease() {
         // As somebody else's whose renewal has failed.
         (spoilt.metadata.labels, spoilt.data) = (None, None);
         server.put(&spoilt).unwrap();
+        world.wrong[1].insert("identity");
         world.kill(1, 0);
         world.start(1, 0);
         world.until("it ends with its lease", secs(120), |world| pods(world, 1) == 0).await?;
         let peer = server.get::<ClusterPeer>(SYSTEM, "east").and_then(|peer| peer.status).unwrap_or_default();
         assert!(!peer.connected, "{peer:?}");
         server.put(&good).unwrap();
+        world.wrong[1].remove("identity");
         is_ready(world).await
     });
 }
@@ -62,16 +64,13 @@ fn a_provider_without_a_usable_identity_ends_bursts_with_their_lease() {
 fn no_time_moves_a_slot_whose_brokers_reach_the_lead_directly() {
     in_world(3, SHORT, async |world| {
         let peer = bursts(world, None).await?;
-        let (server, before) =
-            (world.clusters[peer].server.clone(), hosted(world, peer).and_then(|hosted| hosted.uid()));
-        server.set_away(Some(Away::Refuses));
-        world.wrong[peer].insert("away");
+        let before = hosted(world, peer).and_then(|hosted| hosted.uid());
+        world.away(peer, Some(Away::Refuses));
         world.run(secs(120)).await?;
         let said = status(world).message;
         assert!(is_kept_for(world, peer), "{}", world.summary());
         assert!(said.contains("until it confirms that nothing is left"), "{said}");
-        server.set_away(None);
-        world.wrong[peer].remove("away");
+        world.away(peer, None);
         // Its lease was over: whatever it said before, its brokers end.
         let anew = |world: &World| {
             let status = status(world);

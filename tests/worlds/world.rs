@@ -15,6 +15,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock as _, Mono};
 use tributary::federation::transport::memory::MemoryNetwork;
 use tributary_agent::app::LEASE;
+use tributary_api_server::Away;
 use tributary_tests::federation::cluster_peer;
 use tributary_tests::scenario::bursting;
 
@@ -28,6 +29,8 @@ use crate::usage::Accounts;
 
 /// How often what stands for Kubernetes works, and invariants are checked.
 pub const STEP: Duration = Duration::from_millis(250);
+/// How long after a fault all have found each other again.
+const RECOVERS: Duration = Duration::from_secs(20);
 
 /// The names of clusters.
 pub static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
@@ -183,6 +186,15 @@ impl World {
         allocation_counter::opt_out(|| self.clusters.iter_mut().for_each(Cluster::step));
     }
 
+    /// From now on, the API server of a cluster is away in this way, or is back.
+    pub fn away(&mut self, cluster: usize, away: Option<Away>) {
+        self.clusters[cluster].server.set_away(away);
+        match away {
+            Some(_) => self.wrong[cluster].insert("away"),
+            None => self.wrong[cluster].remove("away"),
+        };
+    }
+
     fn look_at_contacts(&mut self) {
         let now = self.now();
         let dead = |number: usize| self.agents[number].iter().flatten().all(Agent::is_dead);
@@ -191,9 +203,25 @@ impl World {
         for (root, provider) in self.pairs() {
             let cut = self.cuts.contains(&(root, provider)) || self.cuts.contains(&(provider, root));
             let key = (NAMES[root].to_owned(), NAMES[provider].to_owned());
-            let contact = self.contacts.entry(key).or_insert(Contact { lost: now, healthy: now, right: now });
+            let contact = self.contacts.entry(key).or_insert(Contact {
+                lost: now,
+                ill: now,
+                well: now,
+                healthy: now,
+                right: now,
+            });
             if !cut && hears(root) && hears(provider) {
                 contact.lost = now;
+            }
+            if cut
+                || !hears(root)
+                || !hears(provider)
+                || !self.wrong[root].is_empty()
+                || !self.wrong[provider].is_empty()
+            {
+                contact.ill = now;
+            } else if now.saturating_since(contact.ill) > RECOVERS {
+                contact.well = now;
             }
             if dead[provider] || !self.wrong[provider].is_empty() {
                 contact.healthy = now;

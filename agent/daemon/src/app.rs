@@ -43,12 +43,15 @@ pub(crate) async fn run(config: Config, stop: CancellationToken) -> anyhow::Resu
         ConnectOptions { kubeconfig: config.kubernetes.kubeconfig.clone(), context: config.kubernetes.context.clone() };
     let clients = Clients::connect(&options, fence.clone(), &RequestMetrics::register(&metrics), &clock).await?;
     let clients = clients.in_namespaces(&config.kubernetes.watch_namespaces);
-    tokio::select! {
-        found = await_definitions(&clients.reader, &readiness) => found?,
+    let looks = async {
+        await_definitions(&clients.reader, &readiness).await?;
+        rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await.context("failed to start")?;
+        anyhow::Ok(cluster_uid(&clients.reader).await?)
+    };
+    let uid = tokio::select! {
+        uid = looks => uid?,
         () = stop.cancelled() => return Ok(()),
-    }
-    rivals::check(&clients.reader, &config.kubernetes, clock.wall()).await.context("failed to start")?;
-    let uid = cluster_uid(&clients.reader).await?;
+    };
 
     let (traces, sending) = traces::start(&config, &metrics, closed.clone())?;
     let surroundings = Surroundings {

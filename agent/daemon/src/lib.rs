@@ -60,6 +60,7 @@ pub mod webhook;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -110,7 +111,7 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
     // Only fails when a provider is installed already: any provider is ring here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Runtime::new().context("failed to start the asynchronous runtime")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -127,5 +128,8 @@ fn start(cli: &Cli) -> anyhow::Result<()> {
             AbortOnDropHandle::new(tokio::spawn(following))
         });
         app::run(config, stop).await
-    })
+    });
+    // What hangs, a name that is looked up or a task that does not yield, keeps nobody from hearing why the agent ended.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
 }

@@ -118,7 +118,9 @@ impl Provider {
     pub(crate) fn begin(&self, requests: Option<Arc<dyn PeerRequests>>, renewed: Option<Timestamp>) {
         let (peers, hosted) = (self.shared.caches.peers.objects(), self.shared.caches.hosted.objects());
         let (peers, hosted) = (peers.iter().map(|peer| &**peer), hosted.iter().map(|hosted| &**hosted));
-        let before = Arc::new(Before::of(renewed, peers, hosted, self.shared.now().wall));
+        // Not now: all was listed since then, which may have taken long.
+        let began = self.shared.now().wall_of(self.shared.began.lock().mono);
+        let before = Arc::new(Before::of(renewed, peers, hosted, began));
         *self.state.lock() = State { before, ..State::default() };
         *self.requests.lock() = requests;
         self.fresh.clear();
@@ -146,7 +148,9 @@ impl Provider {
     /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
     pub(crate) fn has_dated(&self) -> bool {
         let contacts = self.shared.provider_contacts();
-        self.shared.caches.hosted.objects().iter().all(|hosted| {
+        let hosted = &self.shared.caches.hosted;
+        // One that cannot be read any more is never dated, and keeps no others from it.
+        hosted.objects().iter().filter(|one| hosted.unreadable_of(&ObjectKey::of(&***one)).is_none()).all(|hosted| {
             let dated = |status: &HostedBurstStatus| status.suspect_since.is_some() || status.draining_since.is_some();
             contacts.has_heard(&slot::holder(hosted).0) || hosted.status.as_ref().is_some_and(dated)
         })

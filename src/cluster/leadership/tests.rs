@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tributary_clock::SystemClock;
 
 use super::*;
@@ -18,6 +19,8 @@ struct Stored {
     requests: u64,
     /// Answers nothing while set.
     cut_off: bool,
+    /// Requests wait until then.
+    slow_until: Option<Instant>,
 }
 
 impl Server {
@@ -28,6 +31,10 @@ impl Server {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await?;
+                let slow_until = server.0.lock().unwrap().slow_until;
+                if let Some(until) = slow_until {
+                    tokio::time::sleep_until(until).await;
+                }
                 let answer = server.answer(&head.method, serde_json::from_slice(&body).unwrap_or_default());
                 let Some((code, body)) = answer else { return std::future::pending().await };
                 let body = Body::from(body.to_string().into_bytes());
@@ -149,6 +156,36 @@ async fn a_leader_that_is_cut_off_stops_in_time_and_leads_again() {
     assert!(agent.fence.permit(Duration::from_millis(1)).await.is_err());
     server.0.lock().unwrap().cut_off = false;
     assert!(leads(&agent).await > before, "another epoch");
+}
+
+/// The danger: an API server that hangs for some seconds answers the renewal just after leadership is over. Whoever dates
+/// losses by the leader before then finds that nobody has led since this one began, and ends every burst.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_renews_too_late_leads_anew() {
+    let (server, clock) = (Server::default(), SystemClock::shared());
+    let agent = agent(&server, "a", &clock);
+    let before = leads(&agent).await;
+    {
+        // Every loss of contact is dated.
+        let mut stored = server.0.lock().unwrap();
+        let lease = stored.lease.as_mut().unwrap();
+        lease["metadata"]["annotations"].take();
+        lease["metadata"]["resourceVersion"] = "9999".into();
+        stored.version = 9999;
+    }
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let leadership = agent.fence.leading().unwrap();
+    let left = leadership.valid_until.mono.saturating_since(clock.mono());
+    server.0.lock().unwrap().slow_until = Some(Instant::now() + left + Duration::from_millis(100));
+    tokio::time::sleep(left).await;
+    assert!(agent.fence.leading().is_none(), "it is over, and nobody has said so");
+    let (mut state, over) = (agent.fence.state(), clock.mono());
+    state.mark_unchanged();
+    state.changed().await.unwrap();
+    assert!(leads(&agent).await > before, "another epoch");
+    assert!(clock.mono().saturating_since(over) < Duration::from_secs(1), "no wait for an expiry");
+    let newest = agent.fence.leading().unwrap();
+    assert!(newest.before > leadership.before, "{newest:?}");
 }
 
 /// The danger: two requests each time, or a blind write over what another has written.

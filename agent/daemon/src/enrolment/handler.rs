@@ -1,6 +1,7 @@
 //! Takes in clusters that join: reads what there is, asks the evaluate, uses the token, writes the ClusterPeer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,12 +13,16 @@ use tributary::api::labels::manager;
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
 use tributary::cluster::client::Clients;
+use tributary::cluster::error::{Cause, chain};
 use tributary::federation::enrol::{Introduction, Refusal, Refused, Registrar, Request};
 
 use super::evaluate::{Admitted, Case, evaluate};
 
 /// How often a use is tried again that somebody else's came before.
 const TRIES: u32 = 5;
+
+/// What an API server that is busy gets before that.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The registrar of this cluster.
 pub(crate) struct Handler {
@@ -66,10 +71,10 @@ impl Handler {
                 return Ok((*own).clone());
             }
         }
-        Err(Refusal::Unavailable.because("others are using the token at this moment"))
+        Err(Refusal::Unavailable.because("its API server is busy, or others are using the token at this moment"))
     }
 
-    /// Stores what is known of a token. `None`: somebody else came first.
+    /// Stores what is known of a token. `None`: read and judge once more.
     async fn put(&self, name: &str, token: &JoinTokenRecord, mut secret: Secret) -> Result<Option<Secret>, Refused> {
         if JoinTokenRecord::read(&secret) == *token {
             return Ok(Some(secret));
@@ -79,12 +84,12 @@ impl Handler {
         // With the resource version it was read at: two uses at once are one use and one conflict.
         match secrets.replace(name, &PostParams::default(), &secret).await {
             Ok(stored) => Ok(Some(stored)),
-            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => Ok(None),
-            Err(error) => Err(unavailable(error)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => may_be_tried_again(error).await.map(|()| None),
         }
     }
 
-    /// Writes a ClusterPeer over the one that was judged, or makes it. `false`: somebody else came first.
+    /// Writes a ClusterPeer over the one that was judged, or makes it. `false`: read and judge once more.
     async fn write(&self, peer: &ClusterPeer) -> Result<bool, Refused> {
         let peers: Api<ClusterPeer> = Api::namespaced(self.clients.writer.clone(), &self.namespace);
         let name = peer.metadata.name.clone().unwrap_or_default();
@@ -97,8 +102,7 @@ impl Handler {
         };
         match written {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
-            Err(error) => Err(unavailable(error)),
+            Err(error) => may_be_tried_again(error).await.map(|()| false),
         }
     }
 }
@@ -109,8 +113,19 @@ impl Registrar for Handler {
     }
 }
 
-fn unavailable(error: kube::Error) -> Refused {
-    tracing::warn!(%error, "failed to take in a cluster that joins");
+/// Somebody else came first; or the API server was busy, and nobody knows whether it was done.
+async fn may_be_tried_again(error: kube::Error) -> Result<(), Refused> {
+    let cause = Cause::from(error);
+    if cause.is_overload() {
+        tracing::warn!(error = chain(&cause), "a cluster that joins waits for the API server");
+        tokio::time::sleep(PAUSE).await;
+        return Ok(());
+    }
+    if cause.is_conflict() { Ok(()) } else { Err(unavailable(cause)) }
+}
+
+fn unavailable(cause: impl Into<Cause>) -> Refused {
+    tracing::warn!(error = chain(&cause.into()), "failed to take in a cluster that joins");
     // What the API server says is not for strangers.
     Refusal::Unavailable.because("its agent cannot reach its API server, or does not lead any more")
 }

@@ -68,7 +68,7 @@ impl Enrolment {
                     continue;
                 }
                 match last {
-                    Some(last) => self.listen_while(&cache, &changed, last).await,
+                    Some(_) => self.listen_while(&cache, &changed).await,
                     None => changed.notified().await,
                 }
             }
@@ -77,7 +77,7 @@ impl Enrolment {
     }
 
     /// Serves until the last token has ended, or none is there any more.
-    async fn listen_while(&self, cache: &Cache<Secret>, changed: &Notify, mut last: Timestamp) {
+    async fn listen_while(&self, cache: &Cache<Secret>, changed: &Notify) {
         let address = self.config.federation.join.listen;
         let desk = Handler::new(
             self.clients.clone(),
@@ -95,17 +95,16 @@ impl Enrolment {
         tracing::info!(%address, "there are join tokens: clusters may join");
         let over = async {
             loop {
-                let left = Duration::try_from(last.duration_since(self.clock.wall())).unwrap_or_default();
-                if left.is_zero() {
-                    return;
+                let now = self.clock.wall();
+                let (ended, Some(last)) = sorted(cache, now) else { return };
+                // Whoever joins at this moment is not cut off because another token has ended.
+                if !self.remove(&ended).await {
+                    tokio::time::sleep(RETRY).await;
+                    continue;
                 }
                 tokio::select! {
                     () = changed.notified() => {}
-                    () = tokio::time::sleep(left) => {}
-                }
-                match sorted(cache, self.clock.wall()) {
-                    (ended, Some(until)) if ended.is_empty() => last = until,
-                    _ => return,
+                    () = tokio::time::sleep(Duration::try_from(last.duration_since(now)).unwrap_or_default()) => {}
                 }
             }
         };
