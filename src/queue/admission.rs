@@ -314,7 +314,7 @@ impl Admission {
     }
 
     /// Why nobody starts in a namespace whose FluxSetup was never read, and exists.
-    fn unreadable(&self, namespace: &str) -> Option<String> {
+    pub(super) fn unreadable(&self, namespace: &str) -> Option<String> {
         let key = ObjectKey::namespaced(namespace, flux_setup::NAME);
         let unreadable = self.setups.unreadable_of(&key).filter(|_| self.setups.of(&key).is_none())?;
         Some(format!("the FluxSetup {} of this namespace: {}", key.name, unreadable.sentence()))

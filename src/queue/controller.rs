@@ -26,7 +26,7 @@ use tributary_clock::{SharedClock, SystemRng};
 use tributary_cluster::apply::{Appliable, Applier, Once};
 use tributary_cluster::caches::{self, Cache, Selection, Subscription, controller_of, controller_uid};
 use tributary_cluster::client::Clients;
-use tributary_cluster::engine::{self, Controller, Observed, nothing};
+use tributary_cluster::engine::{self, Controller, Observed};
 use tributary_cluster::error::chain;
 use tributary_cluster::events::{Events, Notice};
 use tributary_cluster::fence::Fence;
@@ -460,6 +460,7 @@ impl Queueing {
 pub struct Namespace {
     now: Timestamp,
     setup: Option<Arc<FluxSetup>>,
+    unreadable: Option<String>,
     priorities: Priorities,
     jobs: Vec<Arc<FluxJob>>,
     hosted: Vec<Arc<HostedBurst>>,
@@ -486,19 +487,14 @@ impl Controller for Queueing {
         fn of<K: kube::Resource>(cache: Vec<Arc<K>>, namespace: &str) -> Vec<Arc<K>> {
             cache.into_iter().filter(|object| object.meta().namespace.as_deref() == Some(namespace)).collect()
         }
-        let key = ObjectKey::namespaced(namespace, flux_setup::NAME);
-        let setup = self.setups.of(&key);
-        if setup.is_none() && self.setups.unreadable_of(&key).is_some() {
-            // Nobody knows what there is room for.
-            return Ok(nothing());
-        }
         let unreadable = self.unreadable_jobs();
         let mut jobs = of(self.jobs.objects(), namespace);
         // Nobody knows what one in the line asks for now. One that was let in holds its room.
         jobs.retain(|job| job::is_admitted(job, false) || !unreadable.contains(&ObjectKey::of(&**job)));
         Ok(Observed::Continue(Namespace {
             now: self.clock.wall(),
-            setup,
+            setup: self.setups.of(&ObjectKey::namespaced(namespace, flux_setup::NAME)),
+            unreadable: self.admission.unreadable(namespace),
             priorities: Priorities::of(&self.classes.objects()),
             jobs,
             hosted: of(self.hosted.objects(), namespace),
@@ -520,6 +516,7 @@ impl Controller for Queueing {
             let view = View {
                 now: seen.now,
                 setup: seen.setup.as_ref(),
+                unreadable: seen.unreadable.as_deref(),
                 priorities: &seen.priorities,
                 jobs: &seen.jobs,
                 mini_clusters: &seen.look.mini_clusters,
@@ -577,10 +574,10 @@ impl Controller for Queueing {
             let outcome = self.applier.apply_status(&*setup, &status).await;
             failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
         }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(wake.map_or(Outcome::Done, Outcome::After)),
-        }
+        let Some(error) = failed else { return Ok(wake.map_or(Outcome::Done, Outcome::After)) };
+        // It does not make the others late.
+        wake.into_iter().for_each(|wake| self.rounds.mark_in((), namespace.clone(), self.clock.mono() + wake));
+        Err(error)
     }
 }
 

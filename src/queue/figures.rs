@@ -93,8 +93,12 @@ fn state(job: &FluxJob) -> &'static str {
 }
 
 fn job_waits_since(job: &FluxJob) -> Option<Timestamp> {
-    let admitted = conditions::find(&job.status.as_ref()?.conditions, condition::ADMITTED)?;
-    (state(job) == "Waiting" && admitted.status == "False").then_some(admitted.last_transition_time.0)
+    let conditions = &job.status.as_ref()?.conditions;
+    let admitted = conditions::find(conditions, condition::ADMITTED)?;
+    // It waited for nothing while it could not stand in line.
+    let valid = conditions::find(conditions, condition::VALID).map(|valid| valid.last_transition_time.0);
+    (state(job) == "Waiting" && admitted.status == "False")
+        .then(|| admitted.last_transition_time.0.max(valid.unwrap_or_default()))
 }
 
 /// Since when a MiniCluster waits for its Job.

@@ -235,14 +235,14 @@ pub(crate) fn step(job: &FluxJob, stage: &Stage<'_>, word: Word, terms: Terms<'_
     let mut statements = Vec::new();
     match stage {
         Stage::Over(ours, burst) => draft.tidy(*ours, *burst),
-        Stage::Follows(mini_cluster, part) => draft.follow(mini_cluster, *part, terms),
+        Stage::Follows(mini_cluster, part) => statements.extend(draft.follow(mini_cluster, *part, terms)),
         Stage::Sent(burst, _) => statements.extend(draft.sent(*burst, terms)),
         Stage::Recalled(ours, burst) => statements.extend(draft.recalled(*ours, *burst)),
         Stage::Bereft => draft.bereft(Missing::MiniCluster, "its MiniCluster was deleted"),
-        Stage::LinesUp(Err(trouble)) => statements.push(draft.step_aside(trouble.reason, &trouble.sentence)),
+        Stage::LinesUp(Err(trouble)) => statements.extend(draft.step_aside(trouble.reason, &trouble.sentence)),
         Stage::LinesUp(Ok(_)) => statements = draft.line_up(word, terms),
     }
-    statements.extend(standing(&draft.status, draft.end));
+    let statements = standing(&draft.status, draft.end).into_iter().chain(statements);
     let conditions = &draft.status.conditions;
     draft.status.conditions = conditions::merged(conditions, statements, job.metadata.generation, now);
     JobStep { status: draft.status, then: draft.then, wake: draft.wake, without: draft.without }
@@ -275,7 +275,7 @@ struct Draft<'a> {
 
 impl Draft<'_> {
     /// It cannot run as it is, and holds no room meanwhile.
-    fn step_aside(&mut self, reason: &'static str, sentence: &str) -> Statement {
+    fn step_aside(&mut self, reason: &'static str, sentence: &str) -> [Statement; 2] {
         self.status.phase = JobPhase::Waiting;
         self.status.message = sentence.to_owned();
         self.status.admitted = None;
@@ -283,7 +283,7 @@ impl Draft<'_> {
         self.status.split = None;
         self.status.sent = None;
         self.status.peer = None;
-        Statement::fails(VALID, reason, sentence)
+        [VALID, ADMITTED].map(|type_| Statement::fails(type_, reason, sentence))
     }
 
     fn line_up(&mut self, word: Word, terms: Terms<'_>) -> Vec<Statement> {
@@ -305,9 +305,9 @@ impl Draft<'_> {
         match word {
             Word::Starts(start) => match self.start(start, terms) {
                 Ok(room) => vec![valid, room],
-                Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
+                Err(sentence) => self.step_aside("Invalid", &sentence).into(),
             },
-            Word::Refused(reason, sentence) => vec![self.step_aside(reason, &sentence)],
+            Word::Refused(reason, sentence) => self.step_aside(reason, &sentence).into(),
             Word::Waits(sentence) => vec![valid, self.wait("Waiting", sentence)],
             Word::WaitsForNodes(sentence) => vec![valid, self.wait(labels::reason::NODES_TOO_SMALL, sentence)],
         }
@@ -376,7 +376,8 @@ impl Draft<'_> {
         self.status.recalled = Some(why);
     }
 
-    fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) {
+    /// What else than its phase tells is so of its run.
+    fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) -> Option<Statement> {
         let name = mini_cluster.name_any();
         self.status.logs = logs(&mini_cluster.namespace().unwrap_or_default(), &name);
         self.status.mini_cluster = Some(name);
@@ -397,15 +398,7 @@ impl Draft<'_> {
         let (waits_for_quota, lacks_right) = (is_of_quota(&why), is_of_rights(&why));
         let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
         match said.and_then(|said| said.phase) {
-            Some(Phase::Succeeded | Phase::Failed) => {
-                let said = said.cloned().unwrap_or_default();
-                self.status.exit_code = said.exit_code;
-                let end = if said.phase == Some(Phase::Succeeded) { End::Succeeded } else { End::Failed };
-                let finished = conditions::find(&said.conditions, labels::condition::FINISHED);
-                let message = finished.map(|condition| condition.message.clone()).unwrap_or_default();
-                self.finish(end, message);
-                self.tidy(Some(mini_cluster), None);
-            }
+            _ if self.has_ended_here(mini_cluster) => {}
             Some(Phase::Refused) if never_ran && !waits_for_quota && !lacks_right => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
@@ -426,8 +419,15 @@ impl Draft<'_> {
                 };
             }
             // What ran once does not become ready again, also if it has lost its pods.
-            _ if started && why.is_empty() => {}
-            _ if started => self.status.message = why,
+            _ if started => {
+                let reason = ready.map_or("NotReady", |ready| ready.reason.as_str());
+                let down = if why.is_empty() { "its instance is not up" } else { why.as_str() };
+                let down = Statement::fails(labels::condition::RUNNING, reason, down);
+                if !why.is_empty() {
+                    self.status.message = why;
+                }
+                return Some(down);
+            }
             other => {
                 self.status.phase = JobPhase::Ready;
                 self.status.message = match other {
@@ -442,6 +442,7 @@ impl Draft<'_> {
                 };
             }
         }
+        None
     }
 
     fn finish(&mut self, end: End, message: String) {
@@ -612,6 +613,7 @@ mod tests {
         let foreign = MiniCluster::new("lammps", Default::default());
         let step = next(&admitted, Some(&foreign), Word::Starts(Start::Here), at(0));
         assert!(step.status.message.contains("exists and is another's"));
+        assert_eq!(condition(&step.status, ADMITTED), ("False", "NameTaken"));
         assert_eq!((step.status.admitted, step.then), (None, Then::Nothing), "it gives its room back");
     }
 
@@ -800,14 +802,26 @@ mod tests {
     fn conditions_tell_how_it_stands() {
         let mut job = job(json!({}));
         let mut seen = Vec::new();
-        for phase in [Phase::Starting, Phase::Running, Phase::Succeeded] {
-            let found = in_phase(&job, phase);
+        for (phase, reason) in [
+            (Phase::Starting, "Starting"),
+            (Phase::Running, "Running"),
+            (Phase::Suspended, "JobQueued"),
+            (Phase::Running, "Running"),
+            (Phase::Succeeded, "Finished"),
+        ] {
+            let mut found = in_phase(&job, phase);
+            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": "how it is",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
             job.status = Some(next(&job, Some(&found), Word::Starts(Start::Here), at(0)).status);
             let status = job.status.as_ref().unwrap();
-            seen.push((condition(status, RUNNING).1.to_owned(), condition(status, FINISHED).1.to_owned()));
+            let [running, finished] = [RUNNING, FINISHED].map(|type_| condition(status, type_));
+            seen.push(format!("{} {} {}", running.0, running.1, finished.1));
+            assert_eq!(status.phase == JobPhase::Running, ["Running", "JobQueued"].contains(&reason));
         }
-        let told = [("NotStarted", "NotFinished"), ("Running", "NotFinished"), ("Finished", "Succeeded")];
-        assert_eq!(seen, told.map(|(running, finished)| (running.to_owned(), finished.to_owned())));
+        let up = "True Running NotFinished";
+        let down = "False JobQueued NotFinished";
+        assert_eq!(seen, ["False NotStarted NotFinished", up, down, up, "False Finished Succeeded"]);
         // One that ended under an older agent.
         job.status.as_mut().unwrap().conditions.clear();
         let status = next(&job, None, Word::Starts(Start::Here), at(0)).status;

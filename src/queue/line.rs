@@ -181,7 +181,7 @@ pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup:
         let Stage::LinesUp(Ok(claim)) = stage else { continue };
         let (room, limit) = (claim.room, limits::of_job(job, longest));
         if let Some(since) = admitted(job, uid) {
-            let Claim { room, gang } = match start {
+            let Claim { room, gang, .. } = match start {
                 Start::Here => (**claim).clone(),
                 Start::Split(split) => claim.local(split),
                 // Nothing of it is here.

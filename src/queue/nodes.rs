@@ -1,8 +1,10 @@
 //! The port to the nodes: whether they have room for a whole MiniCluster. Who watches nodes and pods stands behind it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Toleration;
 use tributary_api::minicluster::MiniClusterSpec;
 use tributary_api::node_group::NodeGroup;
 use tributary_render::nodes::Gang;
@@ -15,6 +17,22 @@ pub(crate) fn gang_of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Ga
     let brokers = u32::try_from(all.brokers).unwrap_or(0);
     let services = (!spec.services.is_empty()).then_some(all.once);
     Gang { namespace: namespace.to_owned(), name: name.to_owned(), brokers, each: all.broker(), services }
+}
+
+/// Which nodes the pods of a MiniCluster may run on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Choice {
+    selector: BTreeMap<String, String>,
+    affinity: BTreeMap<String, Vec<String>>,
+    tolerations: Vec<Toleration>,
+}
+
+impl Choice {
+    pub(crate) fn of(spec: &MiniClusterSpec) -> Self {
+        let pod = &spec.pod;
+        let (selector, affinity) = (pod.node_selector.clone(), pod.node_affinity.clone());
+        Self { selector, affinity, tolerations: pod.tolerations.clone() }
+    }
 }
 
 /// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.

@@ -147,7 +147,8 @@ pub(crate) fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
         return None;
     }
     let Time(again) = returned.again.clone()?;
-    Duration::try_from(again.duration_since(now)).ok().filter(|left| !left.is_zero())
+    // A clock that was ahead when it came back keeps it here no longer than others.
+    Duration::try_from(again.duration_since(now)).ok().map(|left| left.min(LONGEST_WAIT)).filter(|left| !left.is_zero())
 }
 
 /// Where else a FluxJob may start under these rules. One that says itself which brokers are where is left as it is.
@@ -258,10 +259,11 @@ pub(crate) fn seen(split: &JobSplit, mini_cluster: &MiniCluster, now: Timestamp)
     JobSplit { peer, phase: burst.phase.clone(), joined, alone_since, ..split.clone() }
 }
 
-/// How long the part here still waits for a peer that takes the other; zero: no longer. `None`: it need not.
-pub(crate) fn patience(split: &JobSplit, now: Timestamp) -> Option<Duration> {
+/// How long the part here still waits for a peer that takes the other; zero: no longer. `None`: it need not. No peer is heard of
+/// yet when this leader's term begins, at `began`.
+pub(crate) fn patience(split: &JobSplit, began: Timestamp, now: Timestamp) -> Option<Duration> {
     let Time(since) = split.alone_since.clone().filter(|_| !split.joined)?;
-    Some(left(ALONE, since, now))
+    Some(left(ALONE, since.max(began), now))
 }
 
 /// Whether the command of a split FluxJob waits until all its brokers are there, however long that takes.
@@ -430,17 +432,22 @@ mod tests {
         };
         let split = JobSplit { local: 1, away: 3, peer: Some("west".into()), ..JobSplit::default() };
         let offered = seen(&split, &burst("Offered", Some("west")), at(0));
-        assert_eq!(patience(&offered, at(0)), None);
+        assert_eq!(patience(&offered, at(0), at(0)), None);
         let alone = seen(&seen(&offered, &burst("Rejected", None), at(1)), &burst("Pending", None), at(9));
-        assert_eq!((patience(&alone, at(21)), alone.peer.clone()), (Some(Duration::from_secs(40)), None));
-        assert_eq!(patience(&alone, at(70)), Some(Duration::ZERO));
+        assert_eq!((patience(&alone, at(0), at(21)), alone.peer.clone()), (Some(Duration::from_secs(40)), None));
+        assert_eq!(patience(&alone, at(0), at(70)), Some(Duration::ZERO));
+        assert_eq!(patience(&alone, at(65), at(70)), Some(Duration::from_secs(55)), "no peer was heard of before");
         assert_eq!(
-            patience(&seen(&alone, &burst("Offered", Some("north")), at(70)), at(70)),
+            patience(&seen(&alone, &burst("Offered", Some("north")), at(70)), at(0), at(70)),
             None,
             "somebody is asked"
         );
         let joined = seen(&split, &burst("Ready", Some("west")), at(0));
-        assert_eq!(patience(&seen(&joined, &burst("Rejected", None), at(1)), at(999)), None, "its command may run");
+        assert_eq!(
+            patience(&seen(&joined, &burst("Rejected", None), at(1)), at(0), at(999)),
+            None,
+            "its command may run"
+        );
     }
 
     #[test]

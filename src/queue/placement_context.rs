@@ -13,7 +13,7 @@ use super::claims::Claims;
 use super::evictions;
 use super::job::{self, Stage};
 use super::line::Wanted;
-use super::nodes::gang_of;
+use super::nodes::{Choice, gang_of};
 use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
@@ -25,6 +25,9 @@ const LOOK_FOR_NODES_AGAIN: Duration = Duration::from_secs(15);
 /// While somebody waits for peers: what is told of their room is coarse.
 const LOOK_AT_PEERS_AGAIN: Duration = Duration::from_secs(5);
 
+/// Brokers as the nodes see them: they hold them as well as any others like them.
+type Shape = (Gang, Choice);
+
 /// Nodes and peers, with all that is on its way to them.
 pub(super) struct PlacementContext<'a> {
     view: &'a View<'a>,
@@ -33,8 +36,10 @@ pub(super) struct PlacementContext<'a> {
     pub(super) gangs: Vec<Gang>,
     away: Vec<(String, Part)>,
     claims: &'a mut Claims,
-    /// What the nodes lack for whoever was asked about.
-    short: BTreeMap<Who, Option<String>>,
+    /// What the nodes lack for such brokers beside all that starts. Thousands of them may wait.
+    lacking: Vec<(Shape, u32)>,
+    /// Why the nodes could not hold such brokers whatever ends.
+    short: Vec<(Shape, Option<String>)>,
     /// What is known of peers, once anybody asks.
     peers: Option<PeersNow>,
     /// What no peer has room for: nor for anything that asks for more.
@@ -64,7 +69,8 @@ impl<'a> PlacementContext<'a> {
             gangs,
             away,
             claims,
-            short: BTreeMap::new(),
+            lacking: Vec::new(),
+            short: Vec::new(),
             peers: None,
             refused: Vec::new(),
             chosen: BTreeMap::new(),
@@ -81,6 +87,14 @@ impl<'a> PlacementContext<'a> {
             .map(|one| one.brokers)
             .max()
             .unwrap_or(0)
+    }
+
+    fn shape(&mut self, wanted: &Wanted<'_>, gang: Gang) -> Option<Shape> {
+        let choice = match wanted {
+            Wanted::MiniCluster(found) => Choice::of(&found.spec),
+            Wanted::Job(job) => self.claims.of(job).ok()?.choice.clone(),
+        };
+        Some((Gang { name: String::new(), ..gang }, choice))
     }
 
     fn is_refused(&self, part: &Part) -> bool {
@@ -121,14 +135,22 @@ impl Outside<Who> for PlacementContext<'_> {
     fn lacking(&mut self, key: &Who, brokers: i64) -> i64 {
         let check = self.setup.check_nodes;
         let Some((wanted, gang)) = self.wanted.get(key).filter(|_| check != CheckNodes::Never) else { return 0 };
-        let Some(spec) = wanted.spec() else { return 0 };
         if check == CheckNodes::Autoscaled {
             return if self.short(key).is_some() { brokers } else { 0 };
         }
         // Who grows has its services already.
         let services = gang.services.filter(|_| !matches!(key, Who::Growth(_)));
         let gang = Gang { brokers: count(brokers), services, ..gang.clone() };
-        let lacking = (self.view.nodes.lacking)(&spec, &gang, &self.gangs);
+        let Some(shape) = self.shape(wanted, gang) else { return 0 };
+        let lacking = match self.lacking.iter().find(|(known, _)| *known == shape) {
+            Some((_, lacking)) => *lacking,
+            None => {
+                let Some(spec) = wanted.spec() else { return 0 };
+                let lacking = (self.view.nodes.lacking)(&spec, &shape.0, &self.gangs);
+                self.lacking.push((shape, lacking));
+                lacking
+            }
+        };
         if lacking > 0 && self.short(key).is_none() {
             self.again_in(LOOK_AT_NODES_AGAIN);
         }
@@ -138,9 +160,6 @@ impl Outside<Who> for PlacementContext<'_> {
     fn short(&mut self, key: &Who) -> Option<String> {
         let check = self.setup.check_nodes;
         let (wanted, gang) = self.wanted.get(key).filter(|_| check != CheckNodes::Never)?;
-        if let Some(known) = self.short.get(key) {
-            return known.clone();
-        }
         // Who grows needs room for what it has as well.
         let brokers = gang.brokers.saturating_add(if matches!(key, Who::Growth(_)) { self.has(gang) } else { 0 });
         let (gang, groups) = match check {
@@ -150,11 +169,15 @@ impl Outside<Who> for PlacementContext<'_> {
             }
             _ => (Gang { brokers, ..gang.clone() }, [].as_slice()),
         };
-        let short = (self.view.nodes.short)(&*wanted.spec()?, &gang, groups);
+        let shape = self.shape(wanted, gang)?;
+        if let Some((_, short)) = self.short.iter().find(|(known, _)| *known == shape) {
+            return short.clone();
+        }
+        let short = (self.view.nodes.short)(&*wanted.spec()?, &shape.0, groups);
         if short.is_some() {
             self.again_in(LOOK_FOR_NODES_AGAIN);
         }
-        self.short.insert(key.clone(), short.clone());
+        self.short.push((shape, short.clone()));
         short
     }
 
@@ -204,6 +227,7 @@ impl Outside<Who> for PlacementContext<'_> {
     }
 
     fn starts(&mut self, key: &Who, brokers: i64) {
+        self.lacking.clear();
         if let Some((_, gang)) = self.wanted.get(key) {
             // Pods that are bound count for those that one has already.
             let brokers = count(brokers).saturating_add(self.has(gang));

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use tributary_api::burst::Burst;
 use tributary_api::flux_job::{FluxJob, JobSent, JobSplit};
 use tributary_api::flux_setup::{
-    CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
+    self, CheckNodes, FluxSetup, FluxSetupSpec, FluxSetupStatus, Order, Overflow, OverflowPolicy,
 };
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::{condition::ACTIVE, reason};
@@ -33,6 +33,10 @@ use super::reservations::Reservation;
 use super::schedule::{Rules, schedule};
 
 /// What FluxJobs are told where nobody has made room.
+/// Instead of figures, for all but the first of those that lack the same: figures change with each node, and each sentence is
+/// written.
+const LIKE_ANOTHER: &str = "one like it that is before it in line says what they lack";
+
 const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";
 
 /// All that a round looks at: of one namespace.
@@ -42,6 +46,8 @@ pub(crate) struct View<'a> {
     pub now: Timestamp,
     /// Its FluxSetup.
     pub setup: Option<&'a Arc<FluxSetup>>,
+    /// That there is one that was never read, as people are told it.
+    pub unreadable: Option<&'a str>,
     /// PriorityClasses of the cluster.
     pub priorities: &'a Priorities,
     /// Its FluxJobs.
@@ -144,7 +150,14 @@ pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
     let Some(setup) = view.setup.filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {
         let never = Overflow::default();
         let terms = view.terms(None, &never);
-        round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP);
+        match view.unreadable {
+            None => round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP),
+            Some(told) => {
+                round.nothing_starts(view, &candidates, terms, told);
+                // By what rules those are made that were let in before is not known either.
+                round.jobs.retain(|(_, step)| !matches!(step.then, Then::Create(_) | Then::Send(_)));
+            }
+        }
         return round;
     };
     round.ruled(view, &candidates, setup, claims);
@@ -193,11 +206,8 @@ impl Round {
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
             Err(sentence) => {
-                self.standing = Some(Standing { setup: setup.name_any(), ..Standing::default() });
                 let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
-                let asked = view.asked.iter().chain(view.growing.keys());
-                self.told = asked.map(|uid| (uid.clone(), told.clone())).collect();
-                self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), &told);
+                self.nothing_starts(view, candidates, terms, &told);
                 let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
                 // What runs, runs on; nobody is next.
                 let Line { running, waiting, guests, .. } = classify(view, candidates, spec);
@@ -233,7 +243,9 @@ impl Round {
         for (who, why) in decided.never.iter().chain(&refused) {
             words.insert(who, why.clone());
         }
+        let mut told = BTreeSet::new();
         for (who, lack) in &decided.unfit {
+            let lack = if told.insert(lack) { lack } else { LIKE_ANOTHER };
             let what_to_do = "make it smaller, let it run on other nodes, or add some";
             words.insert(
                 who,
@@ -317,6 +329,14 @@ impl Round {
         };
         self.standing = Some(standing);
         self.tell(setup, status, stands(spec), view.now);
+    }
+
+    /// Nobody who waits starts, and no burst of a peer: all who wait are told this.
+    fn nothing_starts(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], terms: Terms<'_>, told: &str) {
+        self.standing = Some(Standing { setup: flux_setup::NAME.to_owned(), ..Standing::default() });
+        let asked = view.asked.iter().chain(view.growing.keys());
+        self.told = asked.map(|uid| (uid.clone(), told.to_owned())).collect();
+        self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), told);
     }
 
     fn jobs(

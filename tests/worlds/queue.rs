@@ -108,3 +108,39 @@ impl Connect for Ways {
         future::ok(Box::new(near) as Box<dyn Stream>).boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tributary::api::flux_job::FluxJob;
+    use tributary::api::flux_setup::FluxSetup;
+    use tributary_api_server::Fault;
+
+    use super::*;
+    use crate::cluster::{USERS, put};
+    use crate::dangers::{SHORT, in_world, secs};
+
+    /// The danger: the status of one FluxJob can never be written, and all that is due in its namespace waits as long as that is
+    /// not tried again.
+    #[test]
+    fn a_job_that_cannot_be_written_makes_no_other_late() {
+        in_world(1, SHORT, async |world| {
+            let server = world.clusters[0].server.clone();
+            server.on_request(|info| {
+                let stuck = info.verb == "patch" && info.path.ends_with("/fluxjobs/stuck/status");
+                stuck.then_some(Fault::Answer(403))
+            });
+            let job = |name: &str, command: &str| {
+                let spec = json!({"image": "i", "command": command, "ttlAfterFinished": "5m"});
+                json!({"metadata": {"name": name, "namespace": USERS}, "spec": spec})
+            };
+            put::<FluxSetup>(&server, json!({"metadata": {"name": "default", "namespace": USERS}, "spec": {}}));
+            put::<FluxJob>(&server, job("refused", "echo 'x"));
+            let phase = || server.stored::<FluxJob>(USERS, "refused").map(|job| job["status"]["phase"].clone());
+            world.until("one is refused", secs(10), |_| phase() == Some("Finished".into())).await?;
+            put::<FluxJob>(&server, job("stuck", "hostname"));
+            world.run(secs(280)).await?;
+            assert!(phase().is_some());
+            world.until("it goes when it is due", secs(25), |_| phase().is_none()).await
+        });
+    }
+}

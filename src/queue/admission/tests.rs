@@ -180,6 +180,7 @@ impl World {
         let view = View {
             now: at(self.second),
             setup: setups.first(),
+            unreadable: None,
             priorities: &Priorities::default(),
             jobs: &self.flux_jobs.objects(),
             mini_clusters: &look.mini_clusters,

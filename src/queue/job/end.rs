@@ -2,7 +2,10 @@
 
 use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobResult};
 use tributary_api::labels::condition::RUNNING;
+use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::conditions::{self, Statement};
+
+use super::Draft;
 
 /// Condition: it has ended. Its reason is one of the words of [`End`].
 pub(super) const FINISHED: &str = "Finished";
@@ -32,6 +35,23 @@ impl End {
             Self::Refused => "Refused",
             Self::Cancelled => "Cancelled",
         }
+    }
+}
+
+impl Draft<'_> {
+    /// Whether its run here came to an end: then it has ended, also if it is being taken back.
+    pub(super) fn has_ended_here(&mut self, mini_cluster: &MiniCluster) -> bool {
+        let said = mini_cluster.status.clone().unwrap_or_default();
+        let end = match said.phase {
+            Some(Phase::Succeeded) => End::Succeeded,
+            Some(Phase::Failed) => End::Failed,
+            _ => return false,
+        };
+        self.status.exit_code = said.exit_code;
+        let finished = conditions::find(&said.conditions, FINISHED);
+        self.finish(end, finished.map(|condition| condition.message.clone()).unwrap_or_default());
+        self.tidy(Some(mini_cluster), None);
+        true
     }
 }
 

@@ -26,7 +26,7 @@ impl Draft<'_> {
             }
             return match self.start(Start::Sent(known), terms) {
                 Ok(_) => Vec::new(),
-                Err(sentence) => vec![self.step_aside("Invalid", &sentence)],
+                Err(sentence) => self.step_aside("Invalid", &sentence).into(),
             };
         };
         let said = burst.status.clone().unwrap_or_default();
@@ -115,6 +115,9 @@ impl Draft<'_> {
             return Vec::new();
         }
         if let Some(ours) = ours {
+            if self.has_ended_here(ours) {
+                return Vec::new();
+            }
             self.then = uid_of(&ours.metadata).map_or(Then::Nothing, Then::DeleteMiniCluster);
             return Vec::new();
         }

@@ -15,7 +15,7 @@ impl Draft<'_> {
         let Some(split) = &mut self.status.split else { return false };
         let since = split.joining_since.take().unwrap_or(Time(self.now));
         split.joining_since = overflow::may_join(split, mini_cluster, part).then_some(since);
-        let nobody = || overflow::patience(split, self.now).map(|left| (left, None));
+        let nobody = || overflow::patience(split, terms.began, self.now).map(|left| (left, None));
         let with_peer = || {
             let left = overflow::patience_with_peer(split, terms.began, self.now)?;
             Some((left, Some(split.peer.clone()?)))

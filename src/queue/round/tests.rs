@@ -48,6 +48,10 @@ struct World {
     bursts: Vec<Arc<Burst>>,
     /// By how many pods the nodes could hold fewer than four, if they were empty.
     fewer: u32,
+    /// How often the nodes were asked, about now or ever.
+    nodes_asked: Asked,
+    /// That there is a FluxSetup that was never read.
+    unreadable: Option<&'static str>,
     /// Brokers that a peer has room for.
     peer: u32,
     /// How often a peer was asked for room.
@@ -118,18 +122,22 @@ impl World {
         self.second += 1;
         self.made.clear();
         let most = 4 - self.fewer;
+        let (now, ever) = (self.nodes_asked.clone(), self.nodes_asked.clone());
         let nodes = Nodes {
-            lacking: Arc::new(|_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+            lacking: Arc::new(move |_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+                now.set(now.get() + 1);
                 let taken: u32 = coming.iter().map(pods).sum();
                 (pods(gang) + taken).saturating_sub(4)
             }),
             short: Arc::new(move |_, gang, groups| {
+                ever.set(ever.get() + 1);
                 (pods(gang) > most && groups.is_empty()).then(|| format!("they can hold {most} of {}", pods(gang)))
             }),
         };
         let view = View {
             now: at(100 + self.second),
             setup: self.setups.first(),
+            unreadable: self.unreadable,
             priorities: &classes(&[("high", 5), ("low", -5)]),
             jobs: &self.jobs,
             mini_clusters: &self.mini_clusters,
@@ -455,27 +463,6 @@ fn gpus_of_any_name_are_gpus_to_a_quota() {
     Arc::make_mut(&mut world.jobs[0]).spec.resources.gpus = 0;
     world.round();
     assert_eq!((world.status().running, world.status().used.gpus), (1, 2));
-}
-
-#[test]
-fn what_no_node_could_hold_waits_and_holds_up_nobody() {
-    let mut world = World::default();
-    world.setup("default", 0, json!({"checkNodes": "Now", "quota": {"brokers": 8}})).job("huge", 1, json!({"size": 5}));
-    world.asks("too", 2, 7).job("b", 3, json!({"size": 3})).job("c", 4, json!({"size": 4}));
-    assert_eq!(world.round(), ["b-uid"]);
-    let told = "the nodes could not hold it whatever else ends: they can hold 4 of 5: make it smaller, let it run on other \
-                nodes, or add some. It holds up nobody, and is looked at again";
-    assert_eq!(world.message("huge"), told);
-    let status = world.jobs[0].status.clone().unwrap();
-    let reasons: Vec<_> = status.conditions.iter().map(|one| one.reason.as_str()).collect();
-    let told = vec!["NodesTooSmall", "NotFinished", "NotStarted", "Valid"];
-    assert_eq!((status.phase, reasons), (JobPhase::Waiting, told));
-    assert_eq!(
-        world.status().next,
-        "FluxJob c: the nodes have no room for 3 of its 4 brokers",
-        "it fits the empty nodes"
-    );
-    assert_eq!((world.status().waiting, world.status().used.brokers), (3, 3));
 }
 
 #[test]

@@ -417,6 +417,8 @@ enum Happens {
     AllIsReleased,
     /// The Job of one MiniCluster ends.
     Ends(usize),
+    /// The user of one suspends it, or resumes it.
+    Suspends(usize),
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -428,6 +430,7 @@ fn happens() -> impl Strategy<Value = Happens> {
         (0_usize..4, 0_usize..6).prop_map(|(which, what)| Happens::Said(which, what)),
         Just(Happens::AllIsReleased),
         (0_usize..4).prop_map(Happens::Ends),
+        (0_usize..4).prop_map(Happens::Suspends),
     ]
 }
 
@@ -464,6 +467,12 @@ impl World {
                     Arc::make_mut(found).status.get_or_insert_default().phase = Some(Phase::Succeeded);
                 }
             }
+            Happens::Suspends(which) => {
+                if let Some(job) = self.jobs.get_mut(*which) {
+                    let job = Arc::make_mut(job);
+                    job.spec.suspend = !job.spec.suspend;
+                }
+            }
         }
     }
 }
@@ -483,6 +492,8 @@ proptest! {
         let mut finished: BTreeSet<String> = BTreeSet::new();
         for what in &story {
             world.let_happen(what);
+            let ends = |one: &&Arc<MiniCluster>| one.status.as_ref().is_some_and(|status| status.phase.is_some());
+            finished.extend(world.mini_clusters.iter().filter(ends).map(|one| one.name_any()));
             world.round();
             for name in world.made.clone() {
                 let elsewhere = world.bursts.iter().any(|burst| burst.name_any() == names::sent_burst(&name));
