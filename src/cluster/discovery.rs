@@ -120,7 +120,11 @@ pub async fn await_fields(
                 if why.is_empty() {
                     return readiness.done(who);
                 }
-                format!("{}: apply the kinds of this release (chart tributary-crds)", why.join("; "))
+                format!(
+                    "{}: apply the kinds of this release (chart tributary-crds; where it leaves them as they are: `agentctl crds | \
+                     kubectl apply --server-side --force-conflicts -f -`)",
+                    why.join("; ")
+                )
             }
             Err(cause) if cause.is_transient() => chain(&cause),
             Err(cause)
@@ -286,7 +290,7 @@ mod tests {
         let told = readiness.waiting()["fields"].clone();
         let named = "Burst is older than this agent and has no status.conditions, status.message, status.peer and 1 more: \
                      apply the kinds";
-        assert!(told.contains(named), "{told}");
+        assert!(told.contains(named) && told.contains("`agentctl crds | "), "{told}");
 
         // All fields are there; nobody may see the schemas; there are none.
         for answer in [published(&[]), refusal(403), refusal(404)] {

@@ -148,7 +148,7 @@ impl Config {
         config.bursting.check()?;
         config.liveness.check(config.grace())?;
         config.traces.check()?;
-        config.webhook.check()?;
+        config.webhook.check(&config.federation.identity)?;
         config.volumes.check(&config.kubernetes.watch_namespaces)?;
         Ok(config)
     }

@@ -164,6 +164,16 @@ fn errors_name_the_key_and_where_it_stands() {
             &[],
             "federation.tunnel.listen: 0.0.0.0 is IPv4, and pods come to fd00::7",
         ),
+        (
+            "[cluster]\nname=\"a\"\n[webhook]\nlisten=\"[::]:9443\"\nservice=\"b\"\nsecret=\"tributary-identity\"\n",
+            &[],
+            "webhook.secret: \"tributary-identity\" is a Secret of federation.identity already",
+        ),
+        (
+            "[cluster]\nname=\"a\"\n[webhook]\nlisten=\"[::]:9443\"\nservice=\"b\"\nsecret=\"tributary-identity-ca\"\n",
+            &[],
+            "webhook.secret: \"tributary-identity-ca\" is a Secret of federation.identity already",
+        ),
         ("[cluster\n", &[], "agent.toml"),
         (
             "[cluster]\nname=\"a\"\n[traces]\nendpoint=\"collector:4317\"\n",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, rejected, text};
+use super::{ConfigError, IdentityConfig, rejected, text};
 
 /// `[webhook]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl Default for WebhookConfig {
 }
 
 impl WebhookConfig {
-    pub(super) fn check(&self) -> Result<(), Box<ConfigError>> {
+    pub(super) fn check(&self, identity: &IdentityConfig) -> Result<(), Box<ConfigError>> {
         if self.listen.is_some() && self.service.is_empty() == self.url.is_empty() {
             let reason = "the API server has to be led to webhook.listen: name one of webhook.service and webhook.url";
             return rejected("webhook.service", reason);
@@ -49,6 +49,13 @@ impl WebhookConfig {
         let host = self.url.strip_prefix("https://").unwrap_or_default();
         if !self.url.is_empty() && (host.is_empty() || host.contains(['/', '?', '#', '@'])) {
             return rejected("webhook.url", format!("{:?} is not https://host:port", self.url));
+        }
+        if let IdentityConfig::Secret(identity) = identity
+            && self.listen.is_some()
+            && (self.secret == *identity || self.secret.strip_suffix("-ca") == Some(identity))
+        {
+            let reason = format!("{:?} is a Secret of federation.identity already: name another one", self.secret);
+            return rejected("webhook.secret", reason);
         }
         Ok(())
     }

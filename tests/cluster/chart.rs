@@ -113,6 +113,7 @@ async fn what_helm_installs_bursts_with_no_more_rights_than_it_needs() {
         assert!(left.is_empty(), "an agent that stopped takes itself out: {left:?}");
     }
     crate::refused_upgrades::nobody_is_left_without_conversion(&sandbox, &west.client).await;
+    crate::refused_upgrades::no_kind_leaves_its_release_unkept(&sandbox, &west.client).await;
     crate::refused_upgrades::two_releases_share_no_namespace(&sandbox, &west.client).await;
     let used = used(&[east.cluster.audit(), west.cluster.audit()]);
     superfluous(&east.client, &used).await;

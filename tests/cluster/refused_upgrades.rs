@@ -29,6 +29,7 @@ pub(crate) fn no_burst_is_left_out_of_sight(sandbox: &Sandbox) {
             "watchNamespaces={research} --set-json volumes.classes=[]",
             "would leave out default, where burst first-burst-0 of MiniCluster first is: peer west would end",
         ),
+        ("east", "tributary", "cluster.name=aws-east", "peers know this cluster as \"east\""),
         (
             "west",
             "second --install",
@@ -53,6 +54,17 @@ pub(crate) async fn nobody_is_left_without_conversion(sandbox: &Sandbox, client:
         let set = format!("watchNamespaces={{research,default}},webhook.clusterWide={converts}");
         let (goes, why) = upgrade(sandbox, "west", "tributary", &set);
         assert!(goes == told.is_empty() && why.contains(told), "{set}: {why}");
+    }
+}
+
+/// The danger: helm deletes the kinds, and with them every MiniCluster.
+pub(crate) async fn no_kind_leaves_its_release_unkept(sandbox: &Sandbox, client: &Client) {
+    let definitions = Api::<CustomResourceDefinition>::all(client.clone());
+    for (policy, told) in [(None, "set tributary-crds.keep=true"), (Some("keep"), "")] {
+        let kept = json!({"metadata": {"annotations": {"helm.sh/resource-policy": policy}}});
+        definitions.patch(MiniCluster::crd_name(), &PatchParams::default(), &Patch::Merge(kept)).await.unwrap();
+        let (goes, why) = upgrade(sandbox, "west", "tributary", "crds.enabled=false");
+        assert!(goes == told.is_empty() && why.contains(told), "{policy:?}: {why}");
     }
 }
 

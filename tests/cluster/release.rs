@@ -77,6 +77,7 @@ async fn kinds_of_nobody_do_not_grow_old(client: &Client, kubeconfig: &Path) {
     let kind = "\nkind: CustomResourceDefinition\n";
     let same = next(&[]).unwrap();
     assert!(same.contains("were left by release tributary") && !same.contains(kind), "{same}");
+    assert!(same.contains("agentctl crds | kubectl apply --server-side --force-conflicts -f -"), "{same}");
     let api = Api::<CustomResourceDefinition>::all(client.clone());
     let older = Patch::Merge(json!({"metadata": {"labels": {"helm.sh/chart": "tributary-crds-0.0.9"}}}));
     for definition in tributary::api::crds() {

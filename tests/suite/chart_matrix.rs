@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tributary::config::Config;
+use tributary_tests::chart::{self, charts};
 
 use crate::charts::{objects, template};
 
@@ -135,6 +136,56 @@ fn every_name_follows_what_is_set() {
             // agentctl finds the pods by it.
             assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "tributary", "{values}: {name}");
         }
+    }
+}
+
+fn rendered_with(arguments: &[&str]) -> Vec<Value> {
+    let values = "cluster.name=east,crds.enabled=false";
+    let own = ["template", "tributary", "tributary", "--kube-version", chart::KUBERNETES, "--set", values];
+    let output = chart::helm(&charts(), None, &[&own[..], arguments].concat()).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    chart::objects(&String::from_utf8(output.stdout).unwrap())
+}
+
+fn one<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects.iter().find(|object| object["kind"] == kind).unwrap()
+}
+
+/// YAML takes them for numbers unless they are quoted.
+#[test]
+fn names_of_digits_are_names() {
+    let objects = rendered_with(&[
+        "--namespace=2026",
+        "--set-json=watchNamespaces=[\"2025\"],image.pullSecrets=[\"7\"]",
+        "--set-string=serviceAccount.name=8,priorityClassName=9,webhook.secret=10",
+        "--set=webhook.clusterWide=true,webhook.certManager.enabled=true,webhook.certManager.issuerRef.name=ca",
+        "--set=networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true,metrics.prometheusRule.enabled=true,\
+         metrics.dashboard.enabled=true",
+    ]);
+    for object in &objects {
+        let subjects = object["subjects"].as_array().into_iter().flatten();
+        let mut namespaces = subjects.chain([&object["metadata"]]).map(|at| &at["namespace"]);
+        assert!(namespaces.all(|name| name.is_null() || name == "2025" || name == "2026"), "{object}");
+    }
+    let pod = &one(&objects, "Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["imagePullSecrets"], json!([{"name": "7"}]));
+    assert_eq!((&pod["serviceAccountName"], &pod["priorityClassName"]), (&json!("8"), &json!("9")));
+    assert_eq!(one(&objects, "Certificate")["spec"]["secretName"], "10");
+}
+
+/// It refuses users that are not of the namespace's range.
+#[test]
+fn openshift_chooses_users_and_groups() {
+    for (values, left) in [
+        ("replicas=2", json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}})),
+        ("podSecurityContext=null", Value::Null),
+        (
+            "podSecurityContext.runAsUser=1000",
+            json!({"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}),
+        ),
+    ] {
+        let objects = rendered_with(&["--api-versions=security.openshift.io/v1", "--set", values]);
+        assert_eq!(one(&objects, "Deployment")["spec"]["template"]["spec"]["securityContext"], left, "{values}");
     }
 }
 

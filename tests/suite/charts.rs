@@ -146,6 +146,7 @@ fn a_wrong_value_is_refused_by_name() {
         "{cluster: {name: east}, volumes: {pathPrefixes: [/data/../etc]}}",
         "{cluster: {name: east}, webhook: {port: 0}}",
         "{cluster: {name: east}, webhook: {certManager: {enabled: true}}}",
+        "{cluster: {name: east}, webhook: {secret: tributary-identity-ca}}",
         "{cluster: {name: east}, webhook: {port: 8081}}",
         "{cluster: {name: east}, admin: {port: 8081}}",
         "{cluster: {name: east}, admin: {port: 0}}",
@@ -235,6 +236,7 @@ fn what_helm_takes_the_agent_takes() {
         ("liveness: {heartbeatMillis: 100, suspectMillis: 301}, bursting: {leaseSeconds: 10, graceSeconds: 1}".to_owned(), true),
         ("bursting: {leaseSeconds: 3600, drainSeconds: 0, graceSeconds: 3600, usageDays: 400}".to_owned(), true),
         ("federation: {tunnel: {ports: 65535-65535}}".to_owned(), true),
+        ("federation: {enabled: false}, webhook: {secret: tributary-identity}".to_owned(), true),
     ];
     let mut of = |key: &str, values: &[(&str, bool)]| {
         cases.extend(values.iter().map(|(value, taken)| (key.replace('_', &format!("{value:?}")), *taken)));

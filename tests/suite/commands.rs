@@ -99,7 +99,7 @@ fn every_command_that_is_mentioned_is_one() {
         let prose: Vec<&str> = text.split("```").step_by(2).flat_map(|part| part.split("\n\n")).collect();
         for span in prose.iter().flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2)) {
             let line = span.strip_prefix("agentctl ").or_else(|| span.strip_prefix("kubectl tributary "));
-            let Some(line) = line else { continue };
+            let Some(line) = line.and_then(|line| line.split(" | ").next()) else { continue };
             mentioned += 1;
             let instead = |word| match word {
                 "COMMAND" => "status",

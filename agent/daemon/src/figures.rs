@@ -105,9 +105,9 @@ const BURSTS: Described =
     Described::gauge("bursts", &[("phase", BURST_PHASE_WORDS)], "Bursts of roots of this cluster, wherever they run");
 const BURSTS_LONGEST: Described = Described::gauge(
     "bursts_longest_seconds",
-    &[("state", &["nowhere", "joining"])],
+    &[("state", &["nowhere", "queued", "joining"])],
     "Seconds since the burst of a root of this cluster could be complete that is in this state and waits longest: it runs nowhere, \
-     or a peer took it and brokers are missing; 0 if there is none",
+     waits in a queue of Kueue at its peer, or a peer took it and brokers are missing; 0 if there is none",
 );
 const HOSTED: Described =
     Described::gauge("hosted_bursts", &[("phase", BURST_PHASE_WORDS)], "Bursts that run here for peers");
@@ -202,7 +202,7 @@ impl Collector for Figures {
             let since = since.map(|(_, since)| since).min();
             (state, since.map_or(0, |since| now.duration_since(since).as_secs().max(0)))
         };
-        gauges(&mut encoder, &BURSTS_LONGEST, [longest("nowhere"), longest("joining")])?;
+        gauges(&mut encoder, &BURSTS_LONGEST, [longest("nowhere"), longest("queued"), longest("joining")])?;
         let phase = |burst: &HostedBurst| burst.status.as_ref().map(|status| status.phase);
         gauges(&mut encoder, &HOSTED, bursts_counted(hosted.objects().iter().map(|burst| phase(burst))))?;
 
@@ -298,27 +298,27 @@ fn incomplete(burst: &Burst) -> Option<(&'static str, Timestamp)> {
         BurstPhase::Pending | BurstPhase::Offered | BurstPhase::Rejected | BurstPhase::Evicted | BurstPhase::Lost => {
             "nowhere"
         }
-        BurstPhase::Accepted
-        | BurstPhase::Provisioning
-        | BurstPhase::Queued
-        | BurstPhase::ScalingUp
-        | BurstPhase::Joining => "joining",
+        BurstPhase::Queued => "queued",
+        BurstPhase::Accepted | BurstPhase::Provisioning | BurstPhase::ScalingUp | BurstPhase::Joining => "joining",
         _ => return None,
     };
     let changed = |type_: &str, to: &str| {
         let condition = conditions::find(&status?.conditions, type_)?;
         (condition.status == to).then_some(condition.last_transition_time.0)
     };
-    let planned = status.and_then(|status| Some(status.times.as_ref()?.planned.as_ref()?.0));
+    let times = status.and_then(|status| status.times.as_ref());
+    let planned = times.and_then(|times| Some(times.planned.as_ref()?.0));
     let made = burst.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let began = [made, planned, changed(READY, "False"), changed(DEMAND, "True"), changed(BUDGET, "True")];
-    let taken = changed(ADMITTED, "True").filter(|_| state == "joining");
-    Some((state, began.into_iter().chain([taken]).flatten().max()?))
+    let taken = changed(ADMITTED, "True").filter(|_| state != "nowhere");
+    // Its pods may have started long after that, if it waited in a queue.
+    let started = times.and_then(|times| Some(times.started.as_ref()?.0)).filter(|_| state == "joining");
+    Some((state, began.into_iter().chain([taken, started]).flatten().max()?))
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
     use serde_json::json;
     use tributary::api::burst::BurstSpec;
     use tributary::federation::identity::{Authority, Material, Origin};
@@ -403,6 +403,7 @@ mod tests {
             ("Joining", &[("Ready", "False", 2), ("Admitted", "True", 40)], Some(("joining", 40))),
             // One of its brokers went.
             ("Joining", &[("Ready", "False", 80), ("Admitted", "True", 40)], Some(("joining", 80))),
+            ("Queued", &[("Ready", "False", 2), ("Admitted", "True", 40)], Some(("queued", 40))),
             ("Ready", &[("Ready", "True", 80)], None),
             ("Asleep", &[("Ready", "False", 2)], None),
             ("Spent", &[("Ready", "False", 2)], None),
@@ -412,6 +413,10 @@ mod tests {
             assert_eq!(incomplete(&burst(phase, false, changed)), expected, "{phase} {changed:?}");
             assert_eq!(incomplete(&burst(phase, true, changed)), None, "nobody wants it: {phase}");
         }
+        let mut left_its_queue = burst("Joining", false, &[("Ready", "False", 2), ("Admitted", "True", 40)]);
+        let times = left_its_queue.status.as_mut().unwrap().times.as_mut().unwrap();
+        times.started = Some(MicroTime(at(90)));
+        assert_eq!(incomplete(&left_its_queue), Some(("joining", at(90))));
         let new = Burst { status: None, ..burst("Pending", false, &[]) };
         assert_eq!(incomplete(&new), Some(("nowhere", at(1))));
     }

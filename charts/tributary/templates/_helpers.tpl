@@ -14,7 +14,7 @@
 {{- end -}}
 
 {{- define "tributary.serviceAccount" -}}
-{{- default (include "tributary.fullname" .) .Values.serviceAccount.name -}}
+{{- default (include "tributary.fullname" .) .Values.serviceAccount.name | quote -}}
 {{- end -}}
 
 {{- define "tributary.federationService" -}}
@@ -134,6 +134,18 @@ upgrade by helm itself can look. */}}
 {{- fail "agents of this release convert v1alpha1 for the whole cluster, and would leave every request for it without an answer: set webhook.enabled=true and webhook.clusterWide=true, or upgrade with webhook.enabled=false and without watchNamespaces first" -}}
 {{- end -}}
 {{- end -}}
+{{- $was := regexFind "name = \".*\"" (dig "data" "tributary.toml" "" $before) | trimPrefix "name = " -}}
+{{- if and $was (ne $was (toJson .Values.cluster.name)) (lookup "tributary.dev/v1alpha1" "ClusterPeer" .Release.Namespace "").items -}}
+{{- fail (printf "cluster.name would be %q, and peers know this cluster as %s: all bursts from and to it would end; keep the name, or remove every peer first (agentctl peer drain, agentctl peer remove)" .Values.cluster.name $was) -}}
+{{- end -}}
+{{- /* helm deletes what the last manifest had and this one has not, and with a kind everything of that kind. */ -}}
+{{- if and .Release.IsUpgrade .Values.rbac.create (not .Values.crds.enabled) -}}
+{{- $metadata := get (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "miniclusters.flux-framework.org") "metadata" | default dict -}}
+{{- $by := $metadata.annotations | default dict -}}
+{{- if and (eq (get $by "meta.helm.sh/release-name") .Release.Name) (eq (get $by "meta.helm.sh/release-namespace") .Release.Namespace) (not (hasKey $by "helm.sh/resource-policy")) -}}
+{{- fail "crds.enabled=false would delete the kinds of this release, and with them every MiniCluster: set tributary-crds.keep=true in an upgrade first" -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{- /* What no schema can say. The agent and the API server would refuse these, too, but after the release is installed. */}}
@@ -176,6 +188,10 @@ upgrade by helm itself can look. */}}
 {{- if include "tributary.webhook" . -}}
 {{- if and .Values.webhook.certManager.enabled (not .Values.webhook.certManager.issuerRef) -}}
 {{- fail "webhook.certManager.issuerRef is required: the issuer that cert-manager shall use, e.g. {kind: ClusterIssuer, name: internal}" -}}
+{{- end -}}
+{{- $identity := .Values.federation.identity.secret -}}
+{{- if and .Values.federation.enabled (has .Values.webhook.secret (list $identity (print $identity "-ca"))) -}}
+{{- fail (printf "webhook.secret=%s is a Secret of federation.identity already: name another one" .Values.webhook.secret) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) -}}

@@ -152,7 +152,7 @@ fn go_on(view: &SlotView<'_>, hosted: &HostedBurst, known: WarmUp, step: &mut Sl
         _ if all_settled && pulled > 0 => ("Pulled", format!("{count}, after {:.1} s", took.as_secs_f64())),
         _ if all_run(view, hosted) => ("Overtaken", format!("its brokers run: {count}")),
         _ if all_settled => ("NoNode", "no node takes its pods".to_owned()),
-        _ if took >= LIMIT => ("TimedOut", format!("{count} after {} s; events of the pods say why", LIMIT.as_secs())),
+        _ if took >= LIMIT => ("TimedOut", format!("{count} after {} s; see events of Job and pods", LIMIT.as_secs())),
         made => {
             if *made == Made::No {
                 step.changes.push(Change::WarmUp { nodes: known.wanted });

@@ -52,7 +52,8 @@ true
 The kinds are those of release {{ $name }} in namespace {{ $namespace }}, which upgrades them: upgrade it first.
 {{- else -}}
 The kinds were left by release {{ $name }} in namespace {{ $namespace }}, which is gone. Those of this version are used as they are; the upgrade
-to another version takes them over with --take-ownership (helm 3.17 or newer).
+to another version takes them over with --take-ownership (helm 3.17 or newer). If agents do not get ready, since these kinds are of an
+older build of this version: agentctl crds | kubectl apply --server-side --force-conflicts -f -
 {{- end }}
 {{- end }}
 {{- end -}}
