@@ -14,9 +14,10 @@ use crate::generated::repository;
 
 /// Failures of this program itself, or of the machine, about which its user can do nothing that a line could say. Whatever
 /// else fails has a hint.
-const WITHOUT_HINT: [&str; 5] = [
+const WITHOUT_HINT: [&str; 6] = [
     "commands/demo/mod.rs perform",
     "commands/demo/mod.rs status",
+    "commands/usage.rs incomplete",
     "document.rs json",
     "document.rs yaml",
     "lib.rs run",

@@ -167,7 +167,7 @@ pub(crate) struct PeerAdd {
     /// Let the peer replace its trust bundle when it replaces its authority
     #[arg(long, requires = "trust_bundle")]
     pub trust_updates: bool,
-    /// Print the object instead of writing it
+    /// Read the cluster, and print the object instead of writing it
     #[arg(long)]
     pub dry_run: bool,
 }

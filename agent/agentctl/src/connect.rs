@@ -15,6 +15,7 @@ use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use crate::cli::Target;
 use crate::error::{Failure, Result};
@@ -32,6 +33,11 @@ pub(crate) const POD_SELECTOR: &str = "app.kubernetes.io/name=tributary";
 const CLOCKS: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
 /// How long an agent may take to answer; its fan-out to peers is limited to less.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// How long an agent is asked before it is found again: a leader that becomes a standby answers on, without peers.
+const KEPT_FOR: Duration = Duration::from_secs(15);
+/// For users who may not reach the agent.
+const WITHOUT_AGENT: &str = "without an agent, your own rights may be enough for `agentctl minicluster list` and for \
+                             `agentctl why --help`, with -n NAMESPACE";
 
 /// Where an agent is.
 #[derive(Debug)]
@@ -59,7 +65,9 @@ impl Agent {
         let client = kubernetes::client(target).await?;
         let namespace = &target.agent_namespace;
         let failed = |error: kube::Error| {
-            Failure::new(format!("failed to look for the agent in namespace {namespace}")).because(error)
+            Failure::new(format!("failed to look for the agent in namespace {namespace}"))
+                .because(error)
+                .hint(format!("may you read Leases and list pods there? Else name it by --endpoint; {WITHOUT_AGENT}"))
         };
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let lease = Api::<Lease>::namespaced(client, namespace).get_opt(LEASE).await.map_err(failed)?;
@@ -83,7 +91,14 @@ impl Agent {
         let body = match answer {
             Ok(Ok(body)) => body,
             Ok(Err(error)) => {
-                return Err(failed().because(error).hint("is the agent running, and ready? See its log."));
+                let failure = failed().because(error);
+                return Err(match self {
+                    Self::Pod(pods, ..) if failure.is_denied() => failure.hint(format!(
+                        "it takes the right to create pods/portforward in {}, or --endpoint; {WITHOUT_AGENT}",
+                        pods.namespace().unwrap_or_default()
+                    )),
+                    _ => failure.hint("is the agent running, and ready? See its log."),
+                });
             }
             Err(_) => {
                 return Err(failed()
@@ -98,7 +113,7 @@ impl Agent {
 
     pub(crate) fn name(&self) -> &str {
         match self {
-            Self::Endpoint(name) | Self::Pod(_, name, _) => name,
+            Self::Endpoint(name) | Self::Pod(_, name, ..) => name,
         }
     }
 
@@ -106,6 +121,40 @@ impl Agent {
         match self {
             Self::Endpoint(address) => get(address, path).await,
             Self::Pod(pods, name, port) => forwarded(pods, name, *port, path).await,
+        }
+    }
+}
+
+/// An agent that a command reads again and again. To find one may run programs of the kubeconfig, so it is kept for a while as
+/// long as it answers.
+pub(crate) struct Kept<'a> {
+    target: &'a Target,
+    /// And when it was found.
+    agent: Option<(Agent, Instant)>,
+}
+
+impl<'a> Kept<'a> {
+    pub(crate) fn new(target: &'a Target) -> Self {
+        Self { target, agent: None }
+    }
+
+    /// As [`Agent::read`].
+    pub(crate) async fn read<T: DeserializeOwned>(&mut self, path: &str) -> Result<T> {
+        loop {
+            let kept = self.agent.take().filter(|(_, found)| found.elapsed() < KEPT_FOR);
+            let is_new = kept.is_none();
+            let (agent, found) = match kept {
+                Some(kept) => kept,
+                None => (Agent::find(self.target).await?, Instant::now()),
+            };
+            match agent.read(path).await {
+                // Its credentials may have run out: the kubeconfig may have others by now.
+                Err(failure) if failure.is_denied() && !is_new => {}
+                read => {
+                    self.agent = read.is_ok().then_some((agent, found));
+                    return read;
+                }
+            }
         }
     }
 }
@@ -200,9 +249,10 @@ where
 mod tests {
     use serde_json::Value;
     use tokio::net::TcpListener;
+    use tokio::time;
 
     use super::*;
-    use crate::endpoint::tests::server;
+    use crate::endpoint::tests::{server, target};
 
     /// An agent that gives one answer; returns how it is reached.
     async fn agent(status: &'static str, body: &str) -> String {
@@ -233,6 +283,55 @@ mod tests {
     async fn a_document_is_read() {
         let address = agent("200 OK", r#"{"cluster":1}"#).await;
         assert_eq!(read(&address).await.unwrap()["cluster"], 1);
+    }
+
+    /// The danger: a plugin of the kubeconfig runs several times a second; or an agent that is gone, or leads no more, is asked
+    /// for ever.
+    #[tokio::test]
+    async fn an_agent_is_found_again_if_it_failed_and_after_a_while() {
+        let address = server([("/v1/status", "200 OK", "{}".to_owned())]).await;
+        let directory = tempfile::tempdir().unwrap();
+        let west = target(directory.path(), &[("west", &server([]).await)]);
+        let west = Target { endpoint: Some(format!("http://{address}")), ..west };
+        let mut kept = Kept::new(&west);
+        kept.read::<Value>("/v1/status").await.unwrap();
+        let (kubeconfig, away) = (west.kubeconfig.as_ref().unwrap(), directory.path().join("away"));
+        std::fs::rename(kubeconfig, &away).unwrap();
+        kept.read::<Value>("/v1/status").await.unwrap();
+        time::pause();
+        time::advance(KEPT_FOR).await;
+        time::resume();
+        assert!(kept.read::<Value>("/v1/status").await.unwrap_err().line().contains("kubeconfig"));
+        std::fs::rename(&away, kubeconfig).unwrap();
+        kept.read::<Value>("/v1/status").await.unwrap();
+        std::fs::remove_file(kubeconfig).unwrap();
+        assert!(kept.read::<Value>("/v1/nothing").await.unwrap_err().line().contains("404"));
+        assert!(kept.read::<Value>("/v1/status").await.unwrap_err().line().contains("kubeconfig"));
+    }
+
+    /// The danger: a user without rights looks for the fault in an agent that is well, and does not know what she may.
+    #[tokio::test]
+    async fn who_may_not_reach_the_agent_is_told_what_that_takes_and_what_does_without() {
+        let forbidden = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,
+            "message":"leases is forbidden"}"#;
+        let pods =
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"tributary-a"}}]}"#;
+        let no_lease = server([("/tributary-agent", "403 Forbidden", forbidden.to_owned())]).await;
+        let no_forward = server([
+            ("name%3Dtributary", "200 OK", pods.to_owned()),
+            ("ports=8080", "403 Forbidden", forbidden.to_owned()),
+        ])
+        .await;
+        let directory = tempfile::tempdir().unwrap();
+        for (address, takes) in
+            [(no_lease, "may you read Leases"), (no_forward, "right to create pods/portforward in tributary-system")]
+        {
+            let west = target(directory.path(), &[("west", &address)]);
+            let failure = Kept::new(&west).read::<Value>("/v1/status").await.unwrap_err();
+            let told = failure.to_string();
+            assert!(failure.is_denied() && told.contains(takes) && told.contains("minicluster list"), "{told}");
+            crate::paste::check::pastes(&told);
+        }
     }
 
     #[tokio::test]

@@ -154,6 +154,7 @@ pub(crate) mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::cli::AGENT_NAMESPACE;
 
     #[test]
     fn a_context_has_the_endpoint_that_its_file_says() {
@@ -217,6 +218,26 @@ pub(crate) mod tests {
         address
     }
 
+    /// A target whose kubeconfig has these contexts (name, address of the API server): it asks the first one.
+    pub(crate) fn target(directory: &Path, contexts: &[(&str, &str)]) -> Target {
+        let all = |item: fn(&str, &str) -> String| {
+            contexts.iter().map(|(name, address)| item(name, address)).collect::<Vec<_>>().join(", ")
+        };
+        let clusters = all(|name, address| format!("{{name: {name}, cluster: {{server: 'http://{address}'}}}}"));
+        let contexts_of = all(|name, _| format!("{{name: {name}, context: {{cluster: {name}, user: u}}}}"));
+        let kubeconfig = directory.join("kubeconfig");
+        let text = format!(
+            "apiVersion: v1\nkind: Config\nclusters: [{clusters}]\ncontexts: [{contexts_of}]\nusers: [{{name: u, user: {{}}}}]\n"
+        );
+        std::fs::write(&kubeconfig, text).unwrap();
+        Target {
+            kubeconfig: Some(kubeconfig),
+            context: Some(contexts[0].0.to_owned()),
+            agent_namespace: AGENT_NAMESPACE.to_owned(),
+            ..Target::default()
+        }
+    }
+
     /// Otherwise one cluster's peers are shown as those of the other one.
     #[tokio::test]
     async fn an_agent_of_another_cluster_is_not_believed() {
@@ -229,21 +250,10 @@ pub(crate) mod tests {
         let local = r#"{"apiVersion":"a","cluster":"CLUSTER","clusterUID":"uid-of-CLUSTER","version":"1","leader":true,
             "miniClusters":[],"bursts":[],"hosted":[],"peers":[]}"#;
         let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        let text = format!(
-            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'http://{cluster}'}}}}]\n\
-             contexts: [{{name: west, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
-        );
-        std::fs::write(&kubeconfig, text).unwrap();
+        let west = target(directory.path(), &[("west", &cluster)]);
         let find = async |of: &str| {
             let endpoint = server([("/v1/local", "200 OK", local.replace("CLUSTER", of))]).await;
-            let target = Target {
-                kubeconfig: Some(kubeconfig.clone()),
-                context: Some("west".into()),
-                endpoint: Some(format!("http://{endpoint}")),
-                agent_namespace: "tributary-system".into(),
-                ..Target::default()
-            };
+            let target = Target { endpoint: Some(format!("http://{endpoint}")), ..west.clone() };
             (Agent::find(&target).await.map(drop), endpoint)
         };
         assert!(find("west").await.0.is_ok());

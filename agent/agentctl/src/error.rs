@@ -4,6 +4,9 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use kube::client::UpgradeConnectionError::ProtocolSwitch;
+use tributary::cluster::error::chain;
+
 /// A failed command: what failed, the chain of causes, and what to do about it.
 #[derive(Debug)]
 pub struct Failure {
@@ -29,22 +32,17 @@ impl Failure {
         let error = error.into();
         let mut next: Option<&(dyn Error + 'static)> = Some(error.as_ref());
         while let Some(cause) = next {
-            // The library prints the whole answer of the API server, as Rust shows it, behind these words.
-            let answer = match cause.downcast_ref::<kube::Error>() {
-                Some(kube::Error::Api(status)) => {
-                    self.denied |= matches!(status.code, 401 | 403);
-                    Some(status.message.clone())
-                }
-                _ => None,
+            let (code, ends) = match cause.downcast_ref() {
+                Some(kube::Error::Api(status)) => (status.code, true),
+                Some(kube::Error::UpgradeConnection(ProtocolSwitch(code))) => (code.as_u16(), false),
+                _ => (0, false),
             };
-            let ends = answer.is_some();
-            let text = answer.unwrap_or_else(|| cause.to_string());
+            self.denied |= matches!(code, 401 | 403);
+            let text = if ends { chain(cause) } else { cause.to_string() };
             // Many libraries repeat their source in their own message.
             if !self.causes.last().is_some_and(|last| last.contains(&text)) {
                 self.causes.push(text);
             }
-            self.broken_pipe |=
-                cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
             next = cause.source().filter(|_| !ends);
         }
         self
@@ -55,6 +53,12 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Adds the same as another failure.
+    #[must_use]
+    pub(crate) fn hint_of(self, other: Self) -> Self {
+        Self { hint: other.hint, ..self }
     }
 
     /// What failed and why, in one line, for documents.
@@ -87,9 +91,11 @@ impl fmt::Display for Failure {
     }
 }
 
+/// For standard output alone: every other failure names its own action.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::new("failed to write the output").because(error)
+        let broken_pipe = error.kind() == io::ErrorKind::BrokenPipe;
+        Self { broken_pipe, ..Self::new("failed to write the output").because(error) }
     }
 }
 
@@ -117,8 +123,19 @@ mod tests {
         assert_eq!(failure.line(), "failed to reach the agent: connection refused");
     }
 
+    /// The danger: a connection breaks, nothing is done, and the exit code is 0.
     #[test]
-    fn a_closed_pipe_is_no_failure() {
-        assert!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).is_broken_pipe());
+    fn a_closed_standard_output_is_no_failure_and_a_broken_connection_is() {
+        let broken = || io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(Failure::from(broken()).is_broken_pipe());
+        assert!(!Failure::new("failed to delete it").because(broken()).is_broken_pipe());
+    }
+
+    /// The danger: `caused by: `, and nothing behind it.
+    #[test]
+    fn an_answer_without_words_is_told_by_its_code() {
+        let status = kube::core::Status::failure("", "Failed to parse error data").with_code(502);
+        let failure = Failure::new("failed to delete it").because(kube::Error::Api(Box::new(status)));
+        assert_eq!(failure.line(), "failed to delete it: the API server, or a proxy before it, answered 502");
     }
 }

@@ -1,6 +1,8 @@
 //! Clients from `--kubeconfig` and `--context`, and what commands read and write with them.
 
+use std::error::Error;
 use std::fmt::Debug;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -8,6 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 use tributary::api::labels::manager;
 use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::client::heed_no_proxy;
@@ -21,8 +24,14 @@ pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-config
 /// Name of the definition of MiniClusters.
 pub(crate) const DEFINITION: &str = "miniclusters.flux-framework.org";
 
+/// How long a connection to the API server may take to be made: without a limit, a command would wait for ever. For a first name
+/// server that is gone, glibc alone waits 5 s.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+/// How long the API server may be silent: a little longer than the 60 s after which it gives up a request by itself.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(65);
+
 /// The client configuration a user means.
-pub(crate) async fn config(target: &Target) -> Result<Config> {
+async fn config(target: &Target) -> Result<Config> {
     let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
     let loaded = match &target.kubeconfig {
         Some(path) => {
@@ -41,16 +50,50 @@ pub(crate) async fn config(target: &Target) -> Result<Config> {
             .hint("name one with --kubeconfig FILE or $KUBECONFIG, and a context with --context NAME")
     })?;
     heed_no_proxy(&mut config);
+    config.connect_timeout = Some(CONNECT_LIMIT);
+    config.read_timeout = Some(SILENCE_LIMIT);
     Ok(config)
 }
 
 /// A client for that configuration.
 pub(crate) async fn client(target: &Target) -> Result<Client> {
-    Client::try_from(config(target).await?).map_err(|error| {
+    client_of(config(target).await?)
+}
+
+/// The same without a limit to silence: for a command in a pod.
+pub(crate) async fn patient_client(target: &Target) -> Result<Client> {
+    let mut config = config(target).await?;
+    config.read_timeout = None;
+    client_of(config)
+}
+
+fn client_of(config: Config) -> Result<Client> {
+    Client::try_from(config).map_err(|error| {
         Failure::new("failed to make a client for the cluster")
             .because(error)
             .hint("its certificates, or its plugin, may be wrong: `kubectl get namespaces` tries the same kubeconfig")
     })
+}
+
+/// Whether the API server answers at all. A command that goes on after a failed question asks this first: otherwise it would
+/// wait for every answer of a silent API server.
+pub(crate) async fn answers(client: &Client) -> Result<()> {
+    match client.apiserver_version().await {
+        // That it refuses is an answer, too.
+        Ok(_) | Err(kube::Error::Api(_)) => Ok(()),
+        Err(error) => Err(no_answer(error)),
+    }
+}
+
+/// What a patient client is asked before it has to be patient.
+pub(crate) async fn in_time<T>(questions: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(SILENCE_LIMIT, questions).await.unwrap_or_else(|elapsed| Err(no_answer(elapsed)))
+}
+
+fn no_answer(error: impl Into<Box<dyn Error + Send + Sync>>) -> Failure {
+    Failure::new("the API server does not answer")
+        .because(error)
+        .hint("`kubectl get namespaces` tries the same kubeconfig")
 }
 
 /// The namespace of `-n`, else that of the context.
@@ -117,4 +160,33 @@ where
             .because(error)
             .hint(format!("may you write {kind}s there? `kubectl auth can-i patch {plural} --namespace {namespace}`"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::endpoint::tests::{server, target};
+
+    /// The danger: an API server takes a connection and never answers, and every command waits for ever.
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_is_silent_is_an_error_except_to_who_is_patient() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("west", &silent.local_addr().unwrap().to_string())]);
+        let ask = async |client: Result<Client>| timeout(2 * SILENCE_LIMIT, answers(&client.unwrap())).await;
+        let told = ask(client(&target).await).await.unwrap().unwrap_err().to_string();
+        assert!(told.contains("does not answer") && told.contains("timed out"), "{told}");
+        crate::paste::check::pastes(&told);
+        assert!(ask(patient_client(&target).await).await.is_err());
+    }
+
+    /// The danger: whose proxy, or whose rights, hide the version is told nothing of all that she may read.
+    #[tokio::test]
+    async fn an_api_server_that_refuses_answers() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("west", &server([]).await)]);
+        answers(&client(&target).await.unwrap()).await.unwrap();
+    }
 }

@@ -72,9 +72,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Reads the command line. As `kubectl-tributary` on the PATH this program is the plugin `kubectl tributary`, and says so.
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = Cli::command();
-    if program(arguments) == "kubectl-tributary" {
-        command = command.bin_name("kubectl tributary");
-    }
+    command = command.bin_name(called(arguments));
     let mut matches = command.try_get_matches_from_mut(arguments)?;
     Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
@@ -82,6 +80,11 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 /// The name under which this program was started.
 fn program(arguments: &[OsString]) -> &OsStr {
     arguments.first().map(Path::new).and_then(Path::file_stem).unwrap_or_default()
+}
+
+/// How a user calls it.
+pub(crate) fn called(arguments: &[OsString]) -> &'static str {
+    if program(arguments) == "kubectl-tributary" { "kubectl tributary" } else { "agentctl" }
 }
 
 fn report(failure: &Failure, target: &Target) -> ExitCode {

@@ -14,18 +14,19 @@ use crate::cli::{AGENT_NAMESPACE, Cli, Target};
 
 /// The text with its commands leading to the cluster of `target`.
 pub(crate) fn whole(text: &str, target: &Target) -> String {
+    let called = crate::called(&std::env::args_os().collect::<Vec<_>>());
     let parts: Vec<&str> = text.split('`').collect();
     // Before the first backquote, and after the last one, no command is enclosed.
     let enclosed = 1..parts.len().saturating_sub(1);
     let complete = |(at, part): (usize, &&str)| match enclosed.contains(&at) {
-        true => part.split(" | ").map(|command| completed(command, target)).collect::<Vec<_>>().join(" | "),
+        true => part.split(" | ").map(|command| completed(command, target, called)).collect::<Vec<_>>().join(" | "),
         false => (*part).to_owned(),
     };
     parts.iter().enumerate().map(complete).collect::<Vec<_>>().join("`")
 }
 
-/// One command, with the options of the cluster that it has not yet.
-fn completed(command: &str, target: &Target) -> String {
+/// One command, with the options of the cluster that it has not yet. `called`: the name of this program for its user.
+fn completed(command: &str, target: &Target, called: &str) -> String {
     let Some((program, rest)) = command.split_once(' ') else { return command.to_owned() };
     let (context, offline) = match program {
         "agentctl" => ("context", without_effect(rest)),
@@ -42,7 +43,7 @@ fn completed(command: &str, target: &Target) -> String {
         let namespace = Some(target.agent_namespace.clone()).filter(|one| !one.is_empty() && one != AGENT_NAMESPACE);
         options.extend([("agent-namespace", namespace), ("endpoint", target.typed_endpoint())]);
     }
-    let mut text = program.to_owned();
+    let mut text = if program == "agentctl" { called } else { program }.to_owned();
     for (name, value) in options {
         if let Some(value) = value.filter(|_| !has(rest, name) && !offline.iter().any(|one| one == name)) {
             text += &format!(" --{name} {}", quoted(&value));
@@ -133,6 +134,14 @@ mod tests {
              `agentctl --kubeconfig '/home/a b/config' --agent-namespace agents link a b`"
         );
         assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
+
+    /// The danger: a plugin's user is told a command that is not there.
+    #[test]
+    fn a_plugin_writes_its_own_commands_as_it_was_started() {
+        let written = |command| completed(command, &of_east(), "kubectl tributary");
+        assert_eq!(written("agentctl check"), "kubectl tributary --context east check");
+        assert_eq!(written("kubectl get nodes"), "kubectl --context east get nodes");
     }
 
     #[test]

@@ -243,7 +243,7 @@ pub(crate) struct Link {
     /// The import policy is for the first cluster's bursts in the second one only
     #[arg(long, requires = "namespaces")]
     pub one_way: bool,
-    /// Print the two objects instead of writing them
+    /// Read the clusters, and print the two objects instead of writing them
     #[arg(long)]
     pub dry_run: bool,
     /// Do not ask before the name of a peer becomes that of another cluster

@@ -4,7 +4,8 @@ use std::future::pending;
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::ExitCode;
 
-use futures::SinkExt;
+use futures::future::{try_join, try_join3};
+use futures::{FutureExt, SinkExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::ResourceExt;
@@ -21,11 +22,14 @@ use crate::kubernetes;
 
 /// Runs `agentctl shell`; the exit code is the command's.
 pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
-    let client = kubernetes::client(target).await?;
+    let client = kubernetes::patient_client(target).await?;
     let namespace = kubernetes::namespace(target, &client);
-    let object = kubernetes::mini_cluster(&client, &namespace, &shell.name).await?;
-    let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let pod = pod(&pods, &namespace, &shell.name, shell.index).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let (object, pod) = kubernetes::in_time(async {
+        let object = kubernetes::mini_cluster(&client, &namespace, &shell.name).await?;
+        Ok((object, pod(&pods, &namespace, &shell.name, shell.index).await?))
+    })
+    .await?;
     let tty = io::stdin().is_terminal() && io::stdout().is_terminal();
     let term = std::env::var("TERM").ok().filter(|_| tty);
     let environment: Vec<_> = term.iter().map(|term| ("TERM", term.as_str())).collect();
@@ -40,7 +44,7 @@ pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
         ))
     })?;
     let status = if tty { with_terminal(process).await } else { with_pipes(process).await };
-    ending(status)
+    ending(status?)
 }
 
 /// The pod of an index of the Job, as long as it lives.
@@ -67,18 +71,20 @@ fn parameters(container: &str, tty: bool, piped: bool) -> AttachParams {
     AttachParams::default().container(container).stdin(tty || piped).stdout(true).stderr(!tty).tty(tty)
 }
 
-async fn with_pipes(mut process: AttachedProcess) -> Option<Status> {
+async fn with_pipes(mut process: AttachedProcess) -> io::Result<Option<Status>> {
     let status = process.take_status();
     let (stdin, stdout, stderr) = (process.stdin(), process.stdout(), process.stderr());
-    let ended = async { tokio::join!(show(stdout, io::stdout()), show(stderr, io::stderr()), answer(status)).2 };
+    // Errors that nobody reads keep nobody from the output.
+    let errors = show(stderr, |bytes| io::stderr().write_all(bytes).or(Ok(())));
+    let ended = try_join3(show(stdout, to_stdout), errors, answer(status).map(Ok));
     tokio::select! {
-        status = ended => status,
+        ended = ended => ended.map(|(.., status)| status),
         // The end of the input is not the end of the command.
         status = async { pass_on(stdin).await; pending().await } => status,
     }
 }
 
-async fn with_terminal(mut process: AttachedProcess) -> Option<Status> {
+async fn with_terminal(mut process: AttachedProcess) -> io::Result<Option<Status>> {
     let _raw = Raw::enter();
     let status = process.take_status();
     let (stdin, stdout, size) = (process.stdin(), process.stdout(), process.terminal_size());
@@ -93,9 +99,9 @@ async fn with_terminal(mut process: AttachedProcess) -> Option<Status> {
             changed.recv().await;
         }
     };
-    let ended = async { tokio::join!(show(stdout, io::stdout()), answer(status)).1 };
+    let ended = try_join(show(stdout, to_stdout), answer(status).map(Ok));
     tokio::select! {
-        status = ended => status,
+        ended = ended => ended.map(|(_, status)| status),
         status = async { pass_on(stdin).await; pending().await } => status,
         status = resizing => status,
     }
@@ -121,16 +127,19 @@ async fn pass_on(stdin: Option<impl AsyncWrite + Unpin>) {
     let _ = stdin.shutdown().await;
 }
 
-/// An output of the command, as it comes.
-async fn show(from: Option<impl AsyncRead + Unpin>, mut to: impl Write) {
-    let Some(mut from) = from else { return };
+/// An output of the command, as it comes. If it cannot be written here, the command has nothing more to say to us: it may have no
+/// end.
+async fn show(from: Option<impl AsyncRead + Unpin>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let Some(mut from) = from else { return Ok(()) };
     let mut buffer = [0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        if to.write_all(&buffer[..length]).and_then(|()| to.flush()).is_err() {
-            // Whoever read us went away; the command may go on to its end.
-            return;
-        }
+        write(&buffer[..length])?;
     }
+    Ok(())
+}
+
+fn to_stdout(bytes: &[u8]) -> io::Result<()> {
+    io::stdout().write_all(bytes).and_then(|()| io::stdout().flush())
 }
 
 async fn answer(status: Option<impl Future<Output = Option<Status>>>) -> Option<Status> {
@@ -183,9 +192,14 @@ fn ending(status: Option<Status>) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use serde_json::json;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
 
     use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::endpoint::tests::target;
 
     #[test]
     fn the_exit_code_is_the_commands() {
@@ -198,6 +212,28 @@ mod tests {
         let other = of(json!({"status": "Failure", "message": "exec: \"/bin/bash\": no such file"})).unwrap_err();
         let gone = ending(None).unwrap_err();
         insta::assert_snapshot!([other.to_string(), gone.to_string()].join("\n\n---\n\n"));
+    }
+
+    /// The danger: `shell lake -- tail -f LOG | head` never ends; or it does, and says that its pod may be gone.
+    #[tokio::test]
+    async fn an_output_that_nobody_reads_here_ends_us_quietly() {
+        let (mut command, output) = tokio::io::duplex(16);
+        command.write_all(b"a line\n").await.unwrap();
+        let closed = |_: &[u8]| Err(io::ErrorKind::BrokenPipe.into());
+        let ended = show(Some(output), closed).await.unwrap_err();
+        assert!(Failure::from(ended).is_broken_pipe());
+    }
+
+    /// The danger: the client that waits for a command waits for ever for an API server that is silent.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_before_the_command_has_a_limit() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("west", &silent.local_addr().unwrap().to_string())]);
+        let cli = Cli::try_parse_from(["agentctl", "shell", "lake"]).unwrap();
+        let Command::Shell(shell) = cli.command else { panic!("it is a shell") };
+        let told = timeout(2 * kubernetes::SILENCE_LIMIT, run(&target, &shell)).await.unwrap().unwrap_err().line();
+        assert!(told.starts_with("the API server does not answer"), "{told}");
     }
 
     #[test]

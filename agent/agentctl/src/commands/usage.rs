@@ -94,15 +94,10 @@ struct Records {
 
 /// Runs `agentctl usage`.
 pub(crate) async fn run(target: &Target, usage: &Usage) -> Result<()> {
-    let mut all = vec![read(target, None).await?];
-    for peer in &usage.peer_contexts {
-        let there = Target { context: Some(peer.context.clone()), endpoint: None, ..target.clone() };
-        let records = read(&there, Some(&peer.peer)).await?;
-        check(&records.cluster, peer, &all)?;
-        all.push(records);
-    }
+    let (all, missing) = read_all(target, &usage.peer_contexts).await?;
     let now = SystemClock::start().wall();
-    let report = tally(&all, usage.since, &usage.by, target.namespace.as_deref(), now);
+    let mut report = tally(&all, usage.since, &usage.by, target.namespace.as_deref(), now);
+    report.unreadable.extend(missing.iter().map(|(peer, failure)| format!("{peer}: {}", failure.line())));
     let text = match usage.output {
         UsageFormat::Csv => csv(&report),
         UsageFormat::Table => document::list(Format::Table, &report, |report, _| table(report))?,
@@ -111,7 +106,32 @@ pub(crate) async fn run(target: &Target, usage: &Usage) -> Result<()> {
     };
     output::print(&text)?;
     report.unreadable.iter().for_each(|why| output::remark(why));
-    Ok(())
+    incomplete(missing)
+}
+
+/// Peers whose records could not be read, and why.
+type Missing<'a> = Vec<(&'a str, Failure)>;
+
+fn incomplete(missing: Missing) -> Result<()> {
+    let peers: Vec<_> = missing.iter().map(|(peer, _)| *peer).collect();
+    let failure = Failure::new(format!("the records of {} are missing", peers.join(", ")));
+    missing.into_iter().next().map_or(Ok(()), |(_, first)| Err(failure.hint_of(first)))
+}
+
+/// The records of the cluster that is asked, and of each peer.
+async fn read_all<'a>(target: &Target, peers: &'a [PeerContext]) -> Result<(Vec<Records>, Missing<'a>)> {
+    let (mut all, mut missing) = (vec![read(target, None).await?], Vec::new());
+    for peer in peers {
+        let there = Target { context: Some(peer.context.clone()), endpoint: None, ..target.clone() };
+        match read(&there, Some(&peer.peer)).await {
+            Ok(records) => {
+                check(&records.cluster, peer, &all)?;
+                all.push(records);
+            }
+            Err(failure) => missing.push((peer.peer.as_str(), failure)),
+        }
+    }
+    Ok((all, missing))
 }
 
 async fn read(target: &Target, name: Option<&str>) -> Result<Records> {
@@ -284,6 +304,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
+    use crate::endpoint::tests::{server, target};
 
     fn now() -> Timestamp {
         "2026-11-25T10:00:00Z".parse().unwrap()
@@ -359,6 +380,30 @@ mod tests {
             let told = refused(found, peer).unwrap_err();
             assert!(told.contains("by context a-context") && told.contains(why), "{told}");
         }
+    }
+
+    /// The danger: of several clusters one is down, and the uses of none are shown.
+    #[tokio::test]
+    async fn a_peer_that_cannot_be_read_is_named_in_the_end_and_the_others_count() {
+        let maps = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{},"items":[]}"#;
+        let east = server([("", "200 OK", maps.to_owned())]).await;
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("east", &east), ("to-west", &server([]).await)]);
+        let [west, north] = [("west", "to-west"), ("north", "mistyped")]
+            .map(|(peer, context)| PeerContext { peer: peer.into(), context: context.into() });
+        let both = [west, north];
+        let (all, missing) = read_all(&target, &both).await.unwrap();
+        assert_eq!(all.len(), 1);
+        assert!(missing[0].1.line().starts_with("failed to read the records of usage"), "{missing:?}");
+        let told = incomplete(missing).unwrap_err().to_string();
+        assert!(
+            told.contains("the records of west, north are missing") && told.contains("may you list those"),
+            "{told}"
+        );
+        let (_, missing) = read_all(&target, &[]).await.unwrap();
+        assert!(incomplete(missing).is_ok());
+        let target = Target { context: Some("to-west".into()), ..target };
+        assert!(read_all(&target, &[]).await.is_err(), "the cluster that is asked");
     }
 
     #[test]

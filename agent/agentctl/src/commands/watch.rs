@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tributary::clock::{Clock, SystemClock};
 
-use crate::cli::{List, Target};
-use crate::connect::Agent;
+use crate::cli::{Format, List, Target};
+use crate::connect::Kept;
 use crate::document::{self, Document};
 use crate::error::Result;
 use crate::output;
@@ -55,10 +55,10 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
 ) -> Result<()> {
     let clock = SystemClock::start();
     let (mut looks, mut shown): (_, Option<String>) = (Looks::default(), None);
-    let look = async || Agent::find(target).await?.read(path).await;
+    let mut agent = Kept::new(target);
     loop {
         let was_failing = looks.failing;
-        let Some(found) = looks.take(look().await, output::remark)? else {
+        let Some(found) = looks.take(agent.read(path).await, output::remark)? else {
             tokio::time::sleep(INTERVAL).await;
             continue;
         };
@@ -74,6 +74,9 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
             if shown.as_ref() != Some(&text) {
                 if list.watch {
                     output::next_picture()?;
+                    if list.output == Format::Yaml {
+                        output::print("---\n")?;
+                    }
                 }
                 output::print(&text)?;
                 shown = Some(text);
@@ -118,5 +121,10 @@ mod tests {
             let failure = Failure::new("no answer").because(kube::Error::Api(Box::new(status)));
             assert_eq!(looks.take(Err::<(), _>(failure), |_| {}).is_err(), ends, "{code}");
         }
+        // Of a port-forward.
+        let switch = kube::client::UpgradeConnectionError::ProtocolSwitch(hyper::StatusCode::FORBIDDEN);
+        let failure = Failure::new("no answer").because(kube::Error::UpgradeConnection(switch));
+        let mut looks = Looks { answered: true, failing: false };
+        assert!(looks.take(Err::<(), _>(failure), |_| {}).is_err());
     }
 }

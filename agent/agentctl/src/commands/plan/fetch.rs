@@ -21,6 +21,7 @@ use tributary::api::peer::ClusterPeer;
 use tributary::bursting::peers::PeerView;
 use tributary::bursting::watch::{WatchedNode, WatchedPod};
 use tributary::clock::{Clock, SystemClock};
+use tributary::cluster::error::chain;
 use tributary::contract::{Capacity, PeerName, PeerState};
 use tributary::queue::priorities::Priorities;
 
@@ -54,8 +55,7 @@ pub(super) async fn fetch(target: &Target, plan: &cli::Plan, manifest: &Manifest
         known.namespace = client.default_namespace().to_owned();
     }
     // One question tells whether there is anybody to ask at all.
-    if let Err(error) = client.apiserver_version().await {
-        let failure = Failure::new("the API server does not answer").because(error).hint("--offline plans without one");
+    if let Err(failure) = kubernetes::answers(&client).await {
         known.unchecked.push(format!("anything of any cluster: {}", failure.line()));
         return known;
     }
@@ -91,7 +91,7 @@ impl Known {
     async fn look_here(&mut self, client: &Client, manifest: &Manifest) {
         match Api::<PriorityClass>::all(client.clone()).list(&ListParams::default()).await {
             Ok(list) => self.priorities = Some(Priorities::of(&list.items)),
-            Err(error) => self.unchecked.push(format!("the PriorityClasses: {error}")),
+            Err(error) => self.unchecked.push(format!("the PriorityClasses: {}", chain(&error))),
         }
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for declared in &manifest.mini_clusters {
@@ -101,12 +101,14 @@ impl Known {
                 match namespaces.get_metadata_opt(&namespace).await {
                     Ok(None) => self.no_namespaces.push(namespace.clone()),
                     Ok(Some(_)) => {}
-                    Err(error) => self.unchecked.push(format!("whether namespace {namespace} exists: {error}")),
+                    Err(error) => {
+                        self.unchecked.push(format!("whether namespace {namespace} exists: {}", chain(&error)))
+                    }
                 }
                 let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &namespace);
                 let quotas = quotas.list(&ListParams::default()).await.map(|list| list.items);
                 let quotas = quotas.unwrap_or_else(|error| {
-                    self.unchecked.push(format!("the ResourceQuotas of namespace {namespace}: {error}"));
+                    self.unchecked.push(format!("the ResourceQuotas of namespace {namespace}: {}", chain(&error)));
                     Vec::new()
                 });
                 self.quotas.insert(namespace.clone(), quotas);
@@ -116,14 +118,18 @@ impl Known {
                         let found = found.filter(|setup| setup.metadata.deletion_timestamp.is_none());
                         self.setups.insert(namespace.clone(), found);
                     }
-                    Err(error) => self.unchecked.push(format!("the FluxSetup of namespace {namespace}: {error}")),
+                    Err(error) => {
+                        self.unchecked.push(format!("the FluxSetup of namespace {namespace}: {}", chain(&error)))
+                    }
                 }
             }
             match existing(client, &namespace, &declared.object).await {
                 Ok(found) => {
                     self.existing.insert((namespace, name), found);
                 }
-                Err(error) => self.unchecked.push(format!("what is there under the name {namespace}/{name}: {error}")),
+                Err(error) => {
+                    self.unchecked.push(format!("what is there under the name {namespace}/{name}: {}", chain(&error)))
+                }
             }
         }
     }
@@ -134,7 +140,7 @@ impl Known {
         let objects = match objects.list(&ListParams::default()).await {
             Ok(list) => list.items,
             Err(error) => {
-                let text = format!("the ClusterPeers of namespace {}: {error}", target.agent_namespace);
+                let text = format!("the ClusterPeers of namespace {}: {}", target.agent_namespace, chain(&error));
                 return self.unchecked.push(text);
             }
         };

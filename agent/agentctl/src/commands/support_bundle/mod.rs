@@ -16,6 +16,7 @@ use kube::api::{Api, DynamicObject, ListParams, LogParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tributary::cluster::error::chain;
 
 use crate::cli::{SupportBundle, Target};
 use crate::commands::check;
@@ -115,9 +116,24 @@ pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     let client = kubernetes::client(target).await?;
     let mut files = Files::default();
     files.add("agentctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
-    let report = check::evaluate::report(&check::fetch(target).await?);
-    files.add("check.txt", check::report::text(&report));
-    files.read("status.json", status(target).await);
+    // An API server that is silent is waited for once.
+    let (answers, found, status) = tokio::join!(kubernetes::answers(&client), check::fetch(target), status(target));
+    files.add("check.txt", check::report::text(&check::evaluate::report(&found?)));
+    files.read("status.json", status);
+    match answers {
+        Ok(()) => cluster(&client, target, bundle, &mut files).await,
+        Err(failure) => files.read("cluster", Err(failure)),
+    }
+    write(&bundle.out, &files)?;
+    let missing: Vec<_> = files.0.iter().filter_map(|(name, _)| name.strip_suffix(".error")).collect();
+    if !missing.is_empty() {
+        output::remark(&format!("not read: {} (the bundle says why)", missing.join(", ")));
+    }
+    output::print(&format!("{}\n", bundle.out.display()))
+}
+
+/// What the API server has, and what the agents' pods say.
+async fn cluster(client: &Client, target: &Target, bundle: &SupportBundle, files: &mut Files) {
     let (all, own) = (target.namespace.as_deref(), Some(target.agent_namespace.as_str()));
     let asked = [
         ("objects", all, &KINDS[..]),
@@ -129,16 +145,10 @@ pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     for (folder, namespace, kinds) in asked {
         for kind in kinds {
             let name = format!("{folder}/{}.json", kind.3);
-            files.read(&name, objects(&client, namespace, kind, &mut packed).await);
+            files.read(&name, objects(client, namespace, kind, &mut packed).await);
         }
     }
-    agents(&client, target, bundle, &mut files).await;
-    write(&bundle.out, &files)?;
-    let missing: Vec<_> = files.0.iter().filter_map(|(name, _)| name.strip_suffix(".error")).collect();
-    if !missing.is_empty() {
-        output::remark(&format!("not read: {} (the bundle says why)", missing.join(", ")));
-    }
-    output::print(&format!("{}\n", bundle.out.display()))
+    agents(client, target, bundle, files).await;
 }
 
 /// What the agents say of all clusters.
@@ -180,7 +190,7 @@ async fn agents(client: &Client, target: &Target, bundle: &SupportBundle, files:
     let pods: Api<Pod> = Api::namespaced(client.clone(), &target.agent_namespace);
     let found = match pods.list(&ListParams::default().labels(POD_SELECTOR)).await {
         Ok(found) => found.items,
-        Err(error) => return files.add("agent/logs.error", format!("{error}\n")),
+        Err(error) => return files.add("agent/logs.error", chain(&error) + "\n"),
     };
     for pod in found {
         let name = pod.name_any();
@@ -198,11 +208,7 @@ async fn agents(client: &Client, target: &Target, bundle: &SupportBundle, files:
 }
 
 async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<String> {
-    let failed = |error: kube::Error| {
-        Failure::new(format!("failed to read the log of pod {name}"))
-            .because(error)
-            .hint("may you read pods/log there?")
-    };
+    let failed = || Failure::new(format!("failed to read the log of pod {name}")).hint("may you read pods/log there?");
     let which = LogParams {
         tail_lines: Some(lines),
         limit_bytes: Some(LOG_BYTES),
@@ -210,9 +216,9 @@ async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<
         timestamps: true,
         ..LogParams::default()
     };
-    let mut stream = pods.log_stream(name, &which).await.map_err(failed)?;
+    let mut stream = pods.log_stream(name, &which).await.map_err(|error| failed().because(error))?;
     let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).await?;
+    stream.read_to_end(&mut bytes).await.map_err(|error| failed().because(error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -241,7 +247,11 @@ fn write(out: &Path, files: &Files) -> Result<()> {
 mod tests {
     use std::io::Read;
 
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
     use super::*;
+    use crate::endpoint::tests::{server, target};
 
     /// The danger: who helps with one MiniCluster reads of every application of the cluster.
     #[test]
@@ -272,6 +282,35 @@ mod tests {
         assert!(packed.takes("Service", &object("shop", "web")));
     }
 
+    /// Path, mode and text of each file.
+    fn unpacked(bundle: &Path) -> Vec<(String, u32, String)> {
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(bundle).unwrap()));
+        let entries = archive.entries().unwrap().map(|entry| {
+            let mut entry = entry.unwrap();
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            (entry.path().unwrap().display().to_string(), entry.header().mode().unwrap(), text)
+        });
+        entries.collect()
+    }
+
+    /// The danger: the API server is down, and who asks for help has nothing to send.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_said_without_the_api_server_is_packed() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("west", &silent.local_addr().unwrap().to_string())]);
+        let agent = server([("/v1/status", "200 OK", "{}".to_owned())]).await;
+        let target = Target { endpoint: Some(format!("http://{agent}")), ..target };
+        let bundle = SupportBundle { out: directory.path().join("a.tar.gz"), lines: 1 };
+        let began = Instant::now();
+        run(&target, &bundle).await.unwrap();
+        assert!(began.elapsed() < 2 * kubernetes::SILENCE_LIMIT);
+        let files: Vec<_> = unpacked(&bundle.out).into_iter().map(|(path, ..)| path).collect();
+        let names = ["agentctl-version.txt", "check.txt", "status.json", "cluster.error"];
+        assert_eq!(files, names.map(|name| format!("tributary-support/{name}")));
+    }
+
     #[test]
     fn a_bundle_is_one_folder_that_only_its_maker_reads() {
         let directory = tempfile::tempdir().unwrap();
@@ -280,16 +319,8 @@ mod tests {
         files.add("check.txt", "all is well\n");
         files.read("status.json", Err(Failure::new("no agent runs")));
         write(&out, &files).unwrap();
-        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(std::fs::File::open(&out).unwrap()));
-        let mut found = Vec::new();
-        for entry in archive.entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let mut text = String::new();
-            entry.read_to_string(&mut text).unwrap();
-            found.push((entry.path().unwrap().display().to_string(), entry.header().mode().unwrap(), text));
-        }
         assert_eq!(
-            found,
+            unpacked(&out),
             [
                 ("tributary-support/check.txt".into(), 0o600, "all is well\n".to_owned()),
                 ("tributary-support/status.json.error".into(), 0o600, "no agent runs\n".to_owned()),

@@ -6,6 +6,7 @@ pub(crate) mod draw;
 pub(crate) mod scene;
 
 use std::io::IsTerminal;
+use std::pin::pin;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, poll, read};
@@ -15,7 +16,7 @@ use tributary::clock::{Clock, SystemClock};
 
 use self::scene::{Scene, Tab};
 use crate::cli::{Target, Top};
-use crate::connect::Agent;
+use crate::connect::Kept;
 use crate::error::{Failure, Result};
 
 /// How often keys are looked for by the thread that reads them.
@@ -28,35 +29,36 @@ pub(crate) async fn run(target: &Target, top: &Top) -> Result<()> {
             .hint("`agentctl status --watch` prints what changes"));
     }
     // What cannot work is said before the screen is taken.
-    let mut agent = Agent::find(target).await?;
+    let mut agent = Kept::new(target);
     let mut scene = Scene::new(target.namespace.clone());
     scene.read(agent.read::<FederationStatus>(admin::STATUS).await?, SystemClock::start().wall());
     let mut keys = keys();
     let mut terminal = ratatui::init();
     let outcome = async {
         loop {
-            terminal.draw(|frame| draw::draw(frame, &scene))?;
-            tokio::select! {
-                key = keys.recv() => match key {
-                    Some(Key::End) | None => return Ok(()),
-                    Some(Key::Next) => scene.turn_to(scene.tab.next()),
-                    Some(Key::Down) => scene.offset = scene.offset.saturating_add(1).min(scene.last_row()),
-                    Some(Key::Up) => scene.offset = scene.offset.saturating_sub(1),
-                    Some(Key::Drawn) => {}
-                    Some(Key::Tab(tab)) => scene.turn_to(tab),
-                },
-                () = tokio::time::sleep(top.interval) => {
-                    match agent.read::<FederationStatus>(admin::STATUS).await {
-                        Ok(status) => scene.read(status, SystemClock::start().wall()),
-                        // The leader may have changed: the last picture stays meanwhile.
-                        Err(failure) => {
-                            scene.trouble = Some(failure.line());
-                            if let Ok(found) = Agent::find(target).await {
-                                agent = found;
-                            }
-                        }
-                    }
+            // Keys are heeded while an answer is waited for, too.
+            let mut look = pin!(async {
+                tokio::time::sleep(top.interval).await;
+                agent.read::<FederationStatus>(admin::STATUS).await
+            });
+            let found = loop {
+                terminal.draw(|frame| draw::draw(frame, &scene))?;
+                tokio::select! {
+                    key = keys.recv() => match key {
+                        Some(Key::End) | None => return Ok(()),
+                        Some(Key::Next) => scene.turn_to(scene.tab.next()),
+                        Some(Key::Down) => scene.offset = scene.offset.saturating_add(1).min(scene.last_row()),
+                        Some(Key::Up) => scene.offset = scene.offset.saturating_sub(1),
+                        Some(Key::Drawn) => {}
+                        Some(Key::Tab(tab)) => scene.turn_to(tab),
+                    },
+                    found = &mut look => break found,
                 }
+            };
+            match found {
+                Ok(status) => scene.read(status, SystemClock::start().wall()),
+                // The leader may have changed: the last picture stays meanwhile.
+                Err(failure) => scene.trouble = Some(failure.line()),
             }
         }
     };

@@ -40,6 +40,7 @@ pub(super) enum Looked {
 /// Finds what the user means, and reads what is known of it.
 pub(super) async fn fetch(target: &Target, text: &str) -> Result<Looked> {
     let client = kubernetes::client(target).await?;
+    kubernetes::answers(&client).await?;
     let found = find::find(target, &client, text).await?;
     let gone = || Failure::new(format!("{} was deleted a moment ago", found.name)).hint("look again");
     look_at(target, &client, &found).await?.ok_or_else(gone)
@@ -193,4 +194,25 @@ async fn simulated(client: &Client, pods: &[Pod]) -> bool {
 /// Keeps what was read, or notes why it was not.
 fn seen<T>(unseen: &mut Vec<String>, what: &str, read: Result<T>) -> Option<T> {
     read.map_err(|failure| unseen.push(format!("{what} could not be read: {}", failure.line()))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::endpoint::tests::target;
+    use crate::kubernetes::SILENCE_LIMIT;
+
+    /// The danger: packets are dropped, and a dozen questions are waited for, one after the other.
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_answer_is_asked_once() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("west", &silent.local_addr().unwrap().to_string())]);
+        let began = Instant::now();
+        let told = fetch(&target, "lake").await.map(drop).unwrap_err().line();
+        assert!(told.starts_with("the API server does not answer") && began.elapsed() < 2 * SILENCE_LIMIT, "{told}");
+    }
 }
