@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tributary_api::labels::{TRIBUTARY, kubernetes::MANAGED_BY};
 
+use super::caches::without_managed_fields;
 use super::drift::{Difference, digest, drift, same_status};
 use super::error::{Cause, RequestError};
 use super::key::ObjectKey;
@@ -102,18 +103,6 @@ impl Applier {
         Self { writer, manager: manager.into(), settled: Arc::default(), compared: Arc::default() }
     }
 
-    /// What the API server would make of `desired`: admission and strict validation included, nothing is stored.
-    ///
-    /// # Errors
-    /// What the API server says.
-    pub async fn dry_run<K: Appliable>(&self, desired: &K) -> Result<K, RequestError> {
-        let key = ObjectKey::of(desired);
-        let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
-        let wanted = self.prepared(desired).map_err(failed)?;
-        let request = at::<K>(&key).patch(&key.name, &self.params().dry_run(), &Patch::Apply(&wanted));
-        send(&self.writer, request).await.map_err(failed)
-    }
-
     /// Creates `desired` if its name is free, and changes nothing otherwise: for what must never be replaced.
     ///
     /// # Errors
@@ -123,7 +112,7 @@ impl Applier {
         let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
         let wanted = typed::<K>(desired).map_err(failed)?;
         let request = at::<K>(&key).create(&self.post_params(), wanted.to_string().into_bytes());
-        match send(&self.writer, request).await {
+        match send_object(&self.writer, request).await {
             Ok(object) => Ok(Once::Created(object)),
             Err(cause) if cause.is_already_exists() => Ok(Once::Exists),
             Err(cause) => Err(failed(cause)),
@@ -202,7 +191,7 @@ impl Applier {
         let body =
             json!({"apiVersion": K::api_version(&()), "kind": K::kind(&()), "metadata": metadata, "status": wanted});
         let request = at::<K>(&key).patch_subresource("status", &key.name, &self.params(), &Patch::Apply(&body));
-        send(&self.writer, request).await.map(Applied::Changed).map_err(failed)
+        send_object(&self.writer, request).await.map(Applied::Changed).map_err(failed)
     }
 
     fn params(&self) -> PatchParams {
@@ -307,6 +296,15 @@ pub(super) async fn send<T: DeserializeOwned>(
     request: Result<http::Request<Vec<u8>>, request::Error>,
 ) -> Result<T, Cause> {
     Ok(client.request(request?).await?)
+}
+
+/// The same for an answer that is one object: it comes without its managed fields, which nothing here reads.
+async fn send_object<T: DeserializeOwned>(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, request::Error>,
+) -> Result<T, Cause> {
+    let text = client.request_text(request?).await?;
+    without_managed_fields(&text).and_then(|text| serde_json::from_str(&text)).map_err(Cause::Answer)
 }
 
 /// An object as it is sent: with its type, and without status and what the API server fills in.

@@ -36,7 +36,8 @@ impl Writes {
             if live.is_some() && upkeep == Upkeep::Missing {
                 continue;
             }
-            match self.service(service, live.map(|live| &**live)).await {
+            let with_port = with_port(known, service);
+            match self.service(with_port.as_ref().unwrap_or(service), live.map(|live| &**live)).await {
                 Ok(()) => {}
                 Err(error) => match error.taken() {
                     Some(taken) if !has_role(service, role::HEADLESS) => without.push(taken),
@@ -145,6 +146,16 @@ fn revision(pod: &Pod) -> String {
     digest(&serde_json::to_value(pod).expect("Kubernetes objects have a JSON form"))
 }
 
+/// The lead's Service with the port on the nodes that it has, or had before somebody deleted it: bursts hold that until they are
+/// told another one.
+fn with_port(known: &Known, service: &Service) -> Option<Service> {
+    let on_nodes = service.spec.as_ref()?.type_.as_deref() == Some("NodePort");
+    let port = known.node_port().or(known.status().lead.node_port).filter(|_| on_nodes)?;
+    let mut service = service.clone();
+    service.spec.as_mut()?.ports.as_mut()?.first_mut()?.node_port = Some(port);
+    Some(service)
+}
+
 /// Whether there was one.
 fn clear_node_ports(service: &mut Service) -> bool {
     let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
@@ -153,4 +164,53 @@ fn clear_node_ports(service: &mut Service) -> bool {
         cleared |= port.node_port.take().is_some();
     }
     cleared
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{from_value, json};
+    use tributary_api::minicluster::MiniCluster;
+    use tributary_render::{Context, render};
+
+    use super::*;
+    use crate::dereference::JobState;
+    use crate::lead::LeadFacts;
+
+    /// The danger: somebody changes the port, and the Service and what the status says of it take each other's value for ever.
+    #[test]
+    fn the_service_of_a_lead_keeps_its_port_and_gets_it_back_once_it_was_deleted() {
+        let asked = |network: &str, live: Option<i32>, told: Option<i32>| {
+            let lake = json!({"metadata": {"name": "lake"}, "spec": {"containers": [{}], "flux": {"bursting":
+                {"network": {"type": network}, "clusters": [{"size": 1}]}}}});
+            let mut lake: MiniCluster = from_value(lake).unwrap();
+            lake.status.get_or_insert_default().lead.node_port = told;
+            let rendered = render(&lake, &Context::default()).unwrap();
+            let live = live.map(|port| {
+                let ports = [json!({"port": 8050, "nodePort": port})];
+                from_value(json!({"metadata": {"name": "lake-lead"}, "spec": {"ports": ports}})).unwrap()
+            });
+            let known = Known {
+                mini_cluster: Arc::new(lake),
+                hosted: None,
+                job: JobState::Absent,
+                lead: LeadFacts::default(),
+                config_map: None,
+                services: live.into_iter().map(Arc::new).collect(),
+                service_pod: None,
+                bursts: Vec::new(),
+            };
+            let with_port = rendered.services.iter().filter_map(|service| with_port(&known, service));
+            let ports =
+                with_port.map(|service| (service.name_any(), service.spec.unwrap().ports.unwrap()[0].node_port));
+            ports.collect::<Vec<_>>()
+        };
+        let lead = |port| vec![("lake-lead".to_owned(), Some(port))];
+        assert_eq!(asked("NodePort", Some(30_005), Some(30_001)), lead(30_005));
+        assert_eq!(asked("NodePort", Some(30_005), None), lead(30_005));
+        assert_eq!(asked("NodePort", None, Some(30_001)), lead(30_001));
+        assert_eq!(asked("NodePort", None, None), []);
+        assert_eq!(asked("LoadBalancer", Some(30_005), Some(30_001)), []);
+    }
 }

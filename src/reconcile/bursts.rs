@@ -1,5 +1,7 @@
 //! What a MiniCluster says of its bursts: a row for each, and the condition `BurstsReady` with what keeps them. Pure.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use tributary_api::burst::{Burst, BurstStatus as Status};
@@ -24,7 +26,7 @@ const NO_CANDIDATE: &str = "NoCandidate";
 /// alone, that would be forgotten. `digest` is that of the certificate that the instance runs with.
 pub(super) fn rows(
     root: &MiniCluster,
-    bursts: &[Burst],
+    bursts: &[Arc<Burst>],
     map: Option<&RankMap>,
     before: &[BurstStatus],
     digest: Option<&String>,
@@ -39,12 +41,13 @@ pub(super) fn rows(
 }
 
 fn row(root: &MiniCluster, burst: &Burst, map: Option<&RankMap>) -> BurstStatus {
-    let status = burst.status.clone().unwrap_or_default();
+    let none = Status::default();
+    let status = burst.status.as_ref().unwrap_or(&none);
     let ranks = map.and_then(|map| map.ranks(&burst.spec.slot)).map(|ranks| match ranks.len() {
         1 => ranks.start.to_string(),
         _ => format!("{}-{}", ranks.start, ranks.end.saturating_sub(1)),
     });
-    let trouble = trouble(root, burst, &status);
+    let trouble = trouble(root, burst, status);
     let (reason, message) = trouble.map_or((None, None), |(reason, message)| (Some(reason), Some(message)));
     BurstStatus {
         name: burst.spec.slot.clone(),
@@ -54,8 +57,8 @@ fn row(root: &MiniCluster, burst: &Burst, map: Option<&RankMap>) -> BurstStatus 
         ready: i32::try_from(status.ready_brokers).unwrap_or(i32::MAX),
         ranks: ranks.unwrap_or_default(),
         reason,
-        message: message.unwrap_or(status.message),
-        peer: status.peer,
+        message: message.unwrap_or_else(|| status.message.clone()),
+        peer: status.peer.clone(),
     }
 }
 
@@ -166,16 +169,16 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
         serde_saphyr::from_str(yaml).unwrap()
     }
 
-    fn burst(slot: &str, size: u32, phase: BurstPhase, message: &str, statements: Vec<Statement>) -> Burst {
+    fn burst(slot: &str, size: u32, phase: BurstPhase, message: &str, statements: Vec<Statement>) -> Arc<Burst> {
         let spec = BurstSpec { slot: slot.into(), size, max_size: size, ..BurstSpec::default() };
         let ready_brokers = if phase == BurstPhase::Ready { size } else { 0 };
         let conditions = merged(&[], statements, Some(1), Timestamp::UNIX_EPOCH);
         let message = message.to_owned();
         let status = Status { phase, ready_brokers, message, conditions, ..Status::default() };
-        Burst { status: Some(status), ..Burst::new(slot, spec) }
+        Arc::new(Burst { status: Some(status), ..Burst::new(slot, spec) })
     }
 
-    fn told(bursts: &[Burst]) -> (String, String, String) {
+    fn told(bursts: &[Arc<Burst>]) -> (String, String, String) {
         let rows = rows(&root(), bursts, None, &[], None);
         let statement = statement(&rows).unwrap();
         (summary(&rows).unwrap(), statement.reason, statement.message)
@@ -204,8 +207,8 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
         let way = "lake-burst-0: west: 1 of 3 brokers are online";
         assert_eq!(told(&[coming]), owned(("0/1", "NotAllReady", way)));
         assert_eq!(told(&[ready]), owned(("1/1", "AllReady", "every pod of every burst is ready")));
-        let unseen = Burst { status: None, ..burst("pond", 2, BurstPhase::Pending, "", Vec::new()) };
-        assert_eq!(told(&[unseen]), owned(("0/1", "NotAllReady", "pond is Pending")));
+        let unseen = Burst { status: None, ..(*burst("pond", 2, BurstPhase::Pending, "", Vec::new())).clone() };
+        assert_eq!(told(&[unseen.into()]), owned(("0/1", "NotAllReady", "pond is Pending")));
         let asleep = burst("pond", 2, BurstPhase::Asleep, "nothing asks for it", Vec::new());
         assert_eq!(told(&[asleep]), owned(("0/0", "AllReady", "every pod of every burst is ready")));
     }

@@ -41,8 +41,8 @@ const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
 /// How often it is asked whether a FluxJob has taken over how its MiniCluster ended.
 const TOLD_RETRY: Duration = Duration::from_secs(1);
 
-/// Between two statuses that differ only in how bursts are getting on. Each status wakes all that watch MiniClusters, and a
-/// burst passes five phases in a second.
+/// Between two statuses of which the second says nothing that anybody waits for: see [`differ_by_progress`]. Each wakes all that
+/// watch MiniClusters, and a burst passes five phases in a second.
 const PACE: Duration = Duration::from_secs(1);
 
 /// What came of carrying a decision out.
@@ -292,7 +292,7 @@ impl MiniClusterController {
         if current.status.as_ref() == Some(&status) {
             return Ok(None);
         }
-        if differ_by_progress(last, &status)
+        if differ_by_progress(&current.spec, last, &status)
             && let Some(later) = self.memory().of(current).told_within(PACE, self.clock.mono())
         {
             return Ok(Some(later));

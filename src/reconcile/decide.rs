@@ -257,7 +257,7 @@ fn at_rest(known: &Known) -> Action {
     let is_pointed_at = known.mini_cluster.spec.flux.bursting.network.address.is_some();
     let lead = known.lead_service().filter(|service| service.metadata.deletion_timestamp.is_none() && !is_pointed_at);
     match lead {
-        Some(_) if !known.bursts.iter().any(is_held) => Action::RemoveLead,
+        Some(_) if !known.bursts.iter().any(|burst| is_held(burst)) => Action::RemoveLead,
         _ => Action::Nothing,
     }
 }
@@ -721,7 +721,8 @@ mod tests {
             service.metadata.name = Some("lake-lead".into());
             let status = BurstStatus { peer: held.then(|| "west".into()), ..BurstStatus::default() };
             known.services = vec![Arc::new(service)];
-            known.bursts = vec![Burst { status: Some(status), ..Burst::new("lake-burst-0", BurstSpec::default()) }];
+            let burst = Burst { status: Some(status), ..Burst::new("lake-burst-0", BurstSpec::default()) };
+            known.bursts = vec![Arc::new(burst)];
             known
         };
         let ended = || Some(JobOutcome::Succeeded);

@@ -69,7 +69,7 @@ pub struct Known {
     /// The pod of `spec.services`.
     pub service_pod: Option<Arc<PodView>>,
     /// Its Bursts, in the order of their ranks.
-    pub bursts: Vec<Burst>,
+    pub bursts: Vec<Arc<Burst>>,
 }
 
 /// The Job of a MiniCluster.
@@ -135,7 +135,7 @@ impl Caches {
         let ours = |meta: &ObjectMeta| controller_uid(meta) == Some(uid.as_str());
         let config_map = self.config_maps.of(&named(names::entrypoint(&key.name))).filter(|map| ours(map.meta()));
         let pod = self.service_pods.of(&named(names::services(&key.name))).filter(|pod| ours(pod.meta()));
-        let mut bursts: Vec<Burst> = self.bursts.controlled_by(&uid).iter().map(|burst| (**burst).clone()).collect();
+        let mut bursts = self.bursts.controlled_by(&uid);
         bursts.sort_by_key(|burst| burst.spec.index);
         let hosted = controller_of::<HostedBurst>(&*mini_cluster).and_then(|owner| self.hosted.of(&owner));
         // Anybody may write an owner: only what is made for the burst is its MiniCluster, and passes the queue.

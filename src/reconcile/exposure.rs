@@ -5,6 +5,7 @@
 //! later takes it back.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -21,7 +22,7 @@ pub(crate) type PeerUids = BTreeMap<String, String>;
 /// certificate (`digest` is `None`), and nothing is forgotten.
 pub(crate) fn recipients(
     before: &[RecipientStatus],
-    bursts: &[Burst],
+    bursts: &[Arc<Burst>],
     digest: Option<&str>,
     peers: &PeerUids,
     now: Timestamp,
@@ -87,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    fn burst(digest: &str, peers: &[(&str, &str)]) -> Burst {
+    fn burst(digest: &str, peers: &[(&str, &str)]) -> Arc<Burst> {
         let spec = BurstSpec { incarnation: "job-1".into(), credential_digest: digest.into(), ..BurstSpec::default() };
         let told = |(peer, uid): &(&str, &str)| CredentialRecipient {
             peer: (*peer).into(),
@@ -98,7 +99,7 @@ mod tests {
         let credential_recipients = peers.iter().map(told).collect();
         let mut burst = Burst::new("b", spec);
         burst.status = Some(BurstStatus { credential_recipients, ..BurstStatus::default() });
-        burst
+        Arc::new(burst)
     }
 
     fn peers(all: &[(&str, &str)]) -> PeerUids {

@@ -1,5 +1,6 @@
 //! The status of a MiniCluster, as a function of what is known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,7 +10,7 @@ use tributary_api::budget::Spent;
 use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
-use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterStatus, Phase};
+use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
 use tributary_api::workload::MULTIKUEUE;
 use tributary_api::workload::reason::{JOB_HANDED_ON, JOB_QUEUED};
 use tributary_cluster::conditions::{self, Statement};
@@ -25,15 +26,24 @@ use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
-/// Whether the two differ only in the phases of bursts that are on their way, and in the sentences of these.
-pub(super) fn differ_by_progress(before: &MiniClusterStatus, now: &MiniClusterStatus) -> bool {
+/// Whether the two differ only in what may be told a second later: that there are bursts which nobody holds and nothing keeps,
+/// how those on their way get on, and what all have used where no budget of the root limits that.
+pub(super) fn differ_by_progress(spec: &MiniClusterSpec, before: &MiniClusterStatus, now: &MiniClusterStatus) -> bool {
     let rest = |status: &MiniClusterStatus| {
         let mut status = status.clone();
+        status.bursts.retain(|burst| burst.holder.is_some() || burst.reason.is_some() || burst.ready > 0);
         for burst in &mut status.bursts {
             (burst.phase, burst.message) = <(String, String)>::default();
         }
+        if status.bursts.is_empty() {
+            status.bursts_ready = None;
+        }
+        status.conditions.retain(|one| one.type_ != condition::BURSTS_READY || one.reason != reason::NOT_ALL_READY);
         let said = status.conditions.iter_mut().filter(|one| one.type_ == condition::BURSTS_READY);
         said.for_each(|one| one.message.clear());
+        if !spec.flux.bursting.budget.limits() {
+            status.bursts_spent = Spent::default();
+        }
         status
     };
     rest(before) == rest(now)
@@ -73,7 +83,7 @@ pub(crate) struct Facts<'a> {
     /// What it holds of its namespace's quota.
     pub holds: Option<Reservation>,
     /// The Bursts of this root, in the order of their ranks.
-    pub bursts: &'a [Burst],
+    pub bursts: &'a [Arc<Burst>],
     /// The frozen rank map of the running incarnation, else the one the spec asks for.
     pub rank_map: Option<&'a RankMap>,
     /// Name of the certificate's Secret.

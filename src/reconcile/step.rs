@@ -367,7 +367,7 @@ mod tests {
             let mut burst = Burst::new("lake.gpu", Default::default());
             burst.status =
                 Some(tributary_api::burst::BurstStatus { peer: peer.map(str::to_owned), phase, ..Default::default() });
-            view.known.bursts = vec![burst];
+            view.known.bursts = vec![Arc::new(burst)];
             view
         };
         let gate = Answers::default();

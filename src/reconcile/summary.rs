@@ -1,18 +1,20 @@
 //! What a MiniCluster says of the budgets of its bursts, and of those that run on demand: the most urgent word of all of
 //! them. Pure.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tributary_api::burst::Burst;
 use tributary_api::labels::condition::{BUDGET, DEMAND};
 use tributary_cluster::conditions::{self, Statement};
 
 /// `Budget` and `Demand`, where any of the bursts has one.
-pub(super) fn statements(bursts: &[Burst]) -> Vec<Statement> {
+pub(super) fn statements(bursts: &[Arc<Burst>]) -> Vec<Statement> {
     budget(bursts).into_iter().chain(demand(bursts)).collect()
 }
 
-fn of<'a>(bursts: &'a [Burst], type_: &str) -> Vec<(&'a str, &'a Condition)> {
-    let said = |burst: &'a Burst| {
+fn of<'a>(bursts: &'a [Arc<Burst>], type_: &str) -> Vec<(&'a str, &'a Condition)> {
+    let said = |burst: &'a Arc<Burst>| {
         let found = conditions::find(&burst.status.as_ref()?.conditions, type_)?;
         Some((burst.spec.slot.as_str(), found))
     };
@@ -20,7 +22,7 @@ fn of<'a>(bursts: &'a [Burst], type_: &str) -> Vec<(&'a str, &'a Condition)> {
 }
 
 /// Nothing is left of one, or it ends soon: of which, and when.
-fn budget(bursts: &[Burst]) -> Option<Statement> {
+fn budget(bursts: &[Arc<Burst>]) -> Option<Statement> {
     let all = of(bursts, BUDGET);
     let urgent = |reason: &str| {
         let those = all.iter().filter(|(_, said)| said.reason == reason);
@@ -41,7 +43,7 @@ fn budget(bursts: &[Burst]) -> Option<Statement> {
 }
 
 /// Whether any of them is awake; which one is what. How many jobs ask changes all the time, and is left to the Bursts.
-fn demand(bursts: &[Burst]) -> Option<Statement> {
+fn demand(bursts: &[Arc<Burst>]) -> Option<Statement> {
     let all = of(bursts, DEMAND);
     if let Some((slot, said)) = all.iter().find(|(_, said)| said.status == "Unknown") {
         return Some(Statement::unknown(DEMAND, said.reason.clone(), format!("{slot}: {}", said.message)));
@@ -61,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn burst(slot: &str, said: &[(&str, &str, &str)]) -> Burst {
+    fn burst(slot: &str, said: &[(&str, &str, &str)]) -> Arc<Burst> {
         let condition = |&(type_, status, reason): &(&str, &str, &str)| Condition {
             type_: type_.to_owned(),
             status: status.to_owned(),
@@ -73,7 +75,7 @@ mod tests {
         let conditions = said.iter().map(condition).collect();
         let status = BurstStatus { conditions, ..BurstStatus::default() };
         let spec = BurstSpec { slot: slot.into(), ..BurstSpec::default() };
-        Burst { status: Some(status), ..Burst::new(slot, spec) }
+        Arc::new(Burst { status: Some(status), ..Burst::new(slot, spec) })
     }
 
     #[test]
@@ -84,7 +86,7 @@ mod tests {
         let no_price = ("Budget", "Unknown", "NoPrice");
         let (asleep, in_use, unknown) =
             (("Demand", "False", "Asleep"), ("Demand", "True", "InUse"), ("Demand", "Unknown", "Forbidden"));
-        let said = |bursts: &[Burst]| {
+        let said = |bursts: &[Arc<Burst>]| {
             let each = statements(bursts).into_iter();
             each.map(|one| format!("{} {:?} {}: {}", one.type_, one.status, one.reason, one.message))
                 .collect::<Vec<_>>()

@@ -40,8 +40,6 @@ pub(super) struct Model<'a> {
     pub(super) service_volumes: UserVolumes,
     /// What the command waits for, on a root with bursts.
     pub(super) wait: Option<Wait>,
-    /// Port on the nodes that the lead's Service had before.
-    pub(super) node_port: Option<i32>,
 }
 
 /// Which part of an instance this MiniCluster is.

@@ -31,7 +31,7 @@ pub(super) fn services(model: &Model<'_>) -> Vec<Service> {
 fn hosts(model: &Model<'_>) -> Service {
     let metadata = metadata::child(model, model.spec.headless_name(model.name).to_owned(), Some(role::HEADLESS));
     let spec = if model.spec.flux.minimal_service {
-        ServiceSpec { ports: Some(vec![broker_port(None)]), ..selecting(lead_pod(model)) }
+        ServiceSpec { ports: Some(vec![broker_port()]), ..selecting(lead_pod(model)) }
     } else {
         ServiceSpec { cluster_ip: Some("None".to_owned()), ..selecting(own_pods(model)) }
     };
@@ -53,19 +53,19 @@ fn sidecar(model: &Model<'_>, container: &Container) -> Service {
     Service { metadata: metadata::child(model, name, Some(role::PORTS)), spec: Some(spec), status: None }
 }
 
-/// Where bursts in other clusters reach rank 0: a port on every node, the same as before if there was one, or an address
-/// of a load balancer. Through a tunnel, the agent connects to the pod.
+/// Where bursts in other clusters reach rank 0: a port on every node, or an address of a load balancer. Through a tunnel, the
+/// agent connects to the pod.
 fn lead(model: &Model<'_>) -> Option<Service> {
-    let (kind, node_port) = match model.spec.flux.bursting.network.kind {
+    let kind = match model.spec.flux.bursting.network.kind {
         _ if !model.has_bursts() => return None,
-        BurstNetworkType::NodePort => ("NodePort", model.node_port),
-        BurstNetworkType::LoadBalancer => ("LoadBalancer", None),
+        BurstNetworkType::NodePort => "NodePort",
+        BurstNetworkType::LoadBalancer => "LoadBalancer",
         // Nobody gets here with an unknown one: validation refuses it.
         BurstNetworkType::Tunnel | BurstNetworkType::Unknown(_) => return None,
     };
     let spec = ServiceSpec {
         type_: Some(kind.to_owned()),
-        ports: Some(vec![broker_port(node_port)]),
+        ports: Some(vec![broker_port()]),
         // Other clusters may reach the nodes by the other family.
         ip_family_policy: (kind == "NodePort").then(|| "PreferDualStack".to_owned()),
         ..selecting(lead_pod(model))
@@ -74,14 +74,13 @@ fn lead(model: &Model<'_>) -> Option<Service> {
     Some(Service { metadata, spec: Some(spec), status: None })
 }
 
-fn broker_port(node_port: Option<i32>) -> ServicePort {
+fn broker_port() -> ServicePort {
     let port = i32::from(BROKER_PORT);
     ServicePort {
         name: Some("broker".to_owned()),
         port,
         target_port: Some(IntOrString::Int(port)),
         protocol: tcp(),
-        node_port,
         ..ServicePort::default()
     }
 }

@@ -175,9 +175,7 @@ fn a_root_with_bursts_of_other_cores_and_gpus() {
       - {size: 3, cores: 8, peer: west}
       - {name: gpu-pool, size: 2, maxSize: 4, cores: 4, gpus: 1, selector: {matchLabels: {gpu: a100}}}
 "#;
-    let mut mini_cluster = lake(spec);
-    mini_cluster.status.get_or_insert_default().lead.node_port = Some(30_946);
-    insta::assert_snapshot!(show(&render(&mini_cluster, &Context::default()).unwrap()));
+    insta::assert_snapshot!(show(&rendered(spec)));
 }
 
 fn certificate() -> Certificate {

@@ -140,7 +140,8 @@ impl RequestInfo {
         self.query.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn is(&self, name: &str, value: &str) -> bool {
+    /// Whether a parameter of the query has this value: `dryRun`, `All`.
+    pub fn is(&self, name: &str, value: &str) -> bool {
         self.parameter(name) == Some(value)
     }
 

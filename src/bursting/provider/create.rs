@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec};
 use tributary_api::labels::reason;
-use tributary_cluster::apply::Once;
+use tributary_cluster::apply::Applied;
 use tributary_cluster::error::{Cause, chain};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{PeerName, Rejection, RejectionReason};
@@ -37,7 +37,7 @@ impl Provider {
             return Ok(Err(Rejection::new(RejectionReason::Other(reason::UNREADABLE.into()), message)));
         }
         let not_renderable = |message: String| Ok(Err(Rejection::new(RejectionReason::NotRenderable, message)));
-        let rendered = match self.render(&wanted, &admitted.template, &admitted.rank_map) {
+        let mut rendered = match self.render(&wanted, &admitted.template, &admitted.rank_map) {
             Ok(rendered) => rendered,
             Err(message) => return not_renderable(message),
         };
@@ -52,36 +52,35 @@ impl Provider {
         if let Some(rejection) = self.refused_request(key, peer, &wanted).await? {
             return Ok(Err(rejection));
         }
-        // Nothing is sent under a name that is somebody else's, not even to be tried.
-        if let Some(object) = self.foreign(key, &wanted, &rendered, import.egress.is_some()).await? {
-            let message = format!(
-                "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"
-            );
-            return Ok(Err(Rejection::new(RejectionReason::NameTaken, message)));
-        }
         // Its owner does not exist yet; what is judged here is everything else.
-        let mut job = rendered.job;
-        job.metadata.owner_references = None;
+        rendered.job.metadata.owner_references = None;
         let (of_job, of_pod, over_quota) = futures::join!(
-            self.applier.dry_run(&job),
+            self.applier.dry_run(&rendered.job),
             self.refused_pod(key, &template),
             self.over_quota(key, &template, &wanted.spec),
         );
-        match of_job {
-            Ok(_) => {}
+        let job = match of_job {
+            Ok(()) => false,
+            Err(error) if error.cause().is_already_exists() => true,
             Err(error) if error.cause().is_transient() => return Err(error),
             Err(error) => return not_renderable(chain(&error)),
-        }
+        };
         if let Some(rejection) = of_pod? {
             return Ok(Err(rejection));
         }
         if let Some(message) = over_quota? {
             return Ok(Err(Rejection::new(RejectionReason::QuotaExceeded, message)));
         }
+        if let Some(object) = self.foreign(key, &wanted, &rendered, job, import.egress.is_some()).await? {
+            let message = format!(
+                "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"
+            );
+            return Ok(Err(Rejection::new(RejectionReason::NameTaken, message)));
+        }
         let pen = self.fresh.pen(ObjectKey::of(&wanted));
-        match self.applier.create_once(&wanted).await {
-            Ok(Once::Created(stored)) => Ok(Ok(pen.wrote(stored))),
-            Ok(Once::Exists) => self.taken(key, &wanted).await,
+        match self.applier.own_once(&wanted).await {
+            Ok(Applied::Created(stored)) => Ok(Ok(pen.wrote(stored))),
+            Ok(_) => self.taken(key, &wanted).await,
             Err(error) if error.cause().is_transient() => Err(error),
             Err(error) => not_renderable(chain(&error)),
         }

@@ -25,13 +25,14 @@ use super::materialize;
 use super::provisioning;
 
 impl Provider {
-    /// The first object, as kind and name, that has a name which this burst needs and is another's. `egress`: there will be a
-    /// NetworkPolicy.
+    /// The first object, as kind and name, that has a name which this burst needs and is another's. `job`: a Job has its name.
+    /// `egress`: there will be a NetworkPolicy.
     pub(super) async fn foreign(
         &self,
         key: &SlotKey,
         hosted: &HostedBurst,
         rendered: &Rendered,
+        job: bool,
         egress: bool,
     ) -> Result<Option<String>, RequestError> {
         let look = Look { reader: &self.shared.clients.reader, key };
@@ -46,7 +47,7 @@ impl Provider {
         };
         let found = futures::try_join!(
             look.taken::<MiniCluster>(slot.clone(), true),
-            look.taken::<Job>(slot.clone(), true),
+            look.taken::<Job>(slot.clone(), job),
             look.taken::<Secret>(names::curve(slot), true),
             services,
             look.taken::<EndpointSlice>(ipv4, part),

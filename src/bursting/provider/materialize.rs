@@ -560,6 +560,16 @@ mod tests {
         }
     }
 
+    /// What differs would be written again right after it was created.
+    #[test]
+    fn what_was_just_admitted_is_as_its_root_wants_it() {
+        let desired = DesiredBurst { trace: Some(TraceContext::about(&["burst"]).to_string()), ..offer() };
+        let template = BurstTemplate::parse(&desired.template).unwrap();
+        let made = hosted_burst("flux", &"east".into(), &"east-uid".into(), &desired, &template);
+        let stored: HostedBurst = serde_json::from_value(json!(made)).unwrap();
+        assert_eq!(json!(updated(&stored, &desired)), json!(made));
+    }
+
     #[test]
     fn what_was_admitted_is_frozen_and_the_rest_follows_the_root() {
         let before = hosted();

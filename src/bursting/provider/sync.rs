@@ -241,6 +241,13 @@ pub(super) fn certify(
             }
             if missing { believed } else { Certified::Sure }
         }
+        // Without a status there is no Secret to find, or one that may be asked for again. The next step asks: this one finds
+        // whether names are another's.
+        SecretState::Unknown if hosted.status.is_none() => {
+            step.memory.secret = SecretState::Missing { again: now, message: String::new() };
+            wake(step, Duration::ZERO);
+            Certified::No
+        }
         SecretState::Unknown => {
             step.changes.push(Change::LookSecret);
             believed

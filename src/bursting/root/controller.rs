@@ -36,6 +36,7 @@ use super::hold;
 use super::lead_address::{LeadView, NoLead, is_of_lead, lead_address, lead_pod};
 use super::offer;
 use super::plan::{self, Given, PlanChange};
+use super::progress;
 use crate::nodes::{NodeView, PodView};
 use crate::note::Note;
 use crate::provider::materialize;
@@ -49,12 +50,16 @@ use crate::{spans, tunnels};
 use bursts::Others;
 
 mod bursts;
+mod wakes;
 
 /// How often the name of a Burst that is taken is tried again.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
 /// How often it is asked whether a Burst has gone with its root.
 const LEFT_RETRY: Duration = Duration::from_secs(5);
+
+/// When an answer is looked at that tells of progress alone.
+const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a peer that asks for the certificate waits until its root's status names it, and between two looks.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
@@ -98,13 +103,11 @@ impl Root {
     pub(crate) fn feed(&self) -> Vec<Subscription> {
         let caches = &self.shared.caches;
         let fresh = self.fresh.clone();
-        let of_root = |burst: &Burst| controller_of::<MiniCluster>(burst).map(Key::Root);
         vec![
             caches.bursts.subscribe(move |change| fresh.saw(change)),
-            caches.mini_clusters.feed(&self.queue, |object| vec![Key::Root(ObjectKey::of(object))]),
-            caches.bursts.feed(&self.queue, move |burst| {
-                of_root(burst).into_iter().chain([Key::Burst(ObjectKey::of(burst))]).collect()
-            }),
+            wakes::feed(&caches.mini_clusters, &self.queue, wakes::is_same_root, |root| Some(ObjectKey::of(root))),
+            wakes::feed(&caches.bursts, &self.queue, wakes::is_same_burst, controller_of::<MiniCluster>),
+            caches.bursts.feed(&self.queue, |burst| vec![Key::Burst(ObjectKey::of(burst))]),
             // The more a peer is used, the sooner its budget is spent.
             caches.peers.subscribe({
                 let (queue, bursts) = (self.queue.clone(), caches.bursts.clone());
@@ -133,9 +136,9 @@ impl Root {
                 }
             }),
             // The lead's pod: of the Job that bears the root's name.
-            caches.pods.feed(&self.queue, |pod| {
+            wakes::feed(&caches.pods, &self.queue, wakes::is_same_pod, |pod| {
                 let lead = pod.view.job.clone().filter(|_| pod.view.index == Some(0));
-                lead.map(|job| Key::Root(ObjectKey::namespaced(&pod.view.namespace, job))).into_iter().collect()
+                lead.map(|job| ObjectKey::namespaced(&pod.view.namespace, job))
             }),
         ]
     }
@@ -182,16 +185,20 @@ impl Root {
         mark_roots(&self.queue, &self.shared.caches.mini_clusters);
     }
 
-    /// A peer answers something else about a burst.
+    /// A peer answers something else about a burst. Progress alone is looked at a moment later, with what follows it.
     pub(crate) fn answered(&self, (peer, uid): &ClaimKey) {
         for burst in self.shared.caches.bursts_by_uid.of(uid.as_str()) {
-            let at = self.pace.lock().turn(uid, self.shared.clock.mono());
-            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(ObjectKey::of(&*burst)), at);
+            let (now, key) = (self.shared.clock.mono(), ObjectKey::of(&*burst));
+            let turn = self.pace.lock().turn(uid, now);
+            let (known, answers) = (self.fresh.of(&key, Some(burst)), self.shared.exchange.answers(uid));
+            let progress = known.is_some_and(|known| progress::is_all(&known, peer, answers.get(peer)));
+            let at = if progress { turn.max(now + PROGRESS_AFTER) } else { turn };
+            self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(key), at);
         }
     }
 
     /// A root with bursts, and what they are planned from.
-    fn root_view(&self, key: &ObjectKey) -> Option<RootView> {
+    fn root_view(&self, key: &ObjectKey, left: bool) -> Option<RootView> {
         let root = self.shared.caches.mini_clusters.of(key)?;
         let bursts = self.bursts_of(&root.uid().unwrap_or_default());
         if bursts.is_empty() && root.spec.flux.bursting.clusters.is_empty() {
@@ -203,12 +210,12 @@ impl Root {
         let trace = traced::change(&self.shared.traces, &*root).map(|(change, _)| change);
         let refused = !tributary_render::is_valid(&root, &self.shared.settings);
         let arch = node.and_then(|node| node.architecture);
-        Some(RootView { arch, root, bursts, index_zero, lead, trace, refused })
+        Some(RootView { arch, root, bursts, index_zero, lead, trace, refused, left })
     }
 
     async fn make(&self, view: &RootView, changes: Vec<PlanChange>) -> Result<Outcome, RequestError> {
         let root = &view.root;
-        let (mut outcome, mut failed) = (Outcome::Done, None);
+        let (mut wake, mut failed) = (view.left.then_some(LEFT_RETRY), None);
         for change in changes {
             match change {
                 PlanChange::Apply(burst) => {
@@ -226,7 +233,7 @@ impl Root {
                         Err(error) => {
                             let note = match error.taken().filter(|taken| !taken.is_left_over(&key.name)) {
                                 Some(taken) => {
-                                    outcome = Outcome::After(TAKEN_RETRY);
+                                    wake.get_or_insert(TAKEN_RETRY);
                                     Some(Note::warning("NameTaken", taken.sentence()))
                                 }
                                 None => {
@@ -259,7 +266,7 @@ impl Root {
             }
             self.shared.tunnels.fence(offer::uid(&burst), tunnels::outlet(&burst, &view.index_zero), || ());
         }
-        failed.map_or(Ok(outcome), Err)
+        failed.map_or(Ok(wake.map_or(Outcome::Done, Outcome::After)), Err)
     }
 
     /// Pods of the lead broker.
@@ -324,18 +331,19 @@ impl Root {
             seen,
             burst,
         };
-        Some(PlacedView { view, index_zero, _writing: writing })
+        Some(PlacedView { view, index_zero, writing })
     }
 
     async fn place(&self, view: PlacedView, step: BurstStep) -> Result<Outcome, RequestError> {
         let shared = &self.shared;
         let BurstView { burst, peers, .. } = &view.view;
+        let mut notes = Vec::new();
         let stored = match self.record(burst, &step.status).await? {
             Some(stored) => {
                 // Before anything is waited for: an agent that stops leading goes no further than that.
                 shared.steps.observe(burst, &stored);
                 shared.traces.record(spans::burst_spans(burst, &stored, shared.now().wall));
-                shared.say(&*stored, "Place", step.notes).await;
+                notes = step.notes;
                 self.as_made(stored)
             }
             None => burst.clone(),
@@ -344,6 +352,9 @@ impl Root {
         shared.tunnels.fence(offer::uid(&stored), tunnels::outlet(&stored, &view.index_zero), || {
             offer::say(&shared.exchange, &stored, peers);
         });
+        // Nobody waits until events are written: neither the peer, nor who asks for the certificate.
+        drop(view.writing);
+        shared.say(&*stored, "Place", notes).await;
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))
     }
 
@@ -439,6 +450,8 @@ pub(crate) struct RootView {
     trace: Option<TraceContext>,
     /// The spec cannot be carried out.
     refused: bool,
+    /// A Burst of an earlier root of this name has yet to go.
+    left: bool,
 }
 
 /// A Burst, and what its status follows from.
@@ -447,7 +460,7 @@ pub(crate) struct PlacedView {
     /// Pods of the lead broker.
     index_zero: Vec<PodView>,
     /// Nobody else writes the status of a Burst until this one is written.
-    _writing: OwnedMutexGuard<()>,
+    writing: OwnedMutexGuard<()>,
 }
 
 /// What is observed.
@@ -484,7 +497,7 @@ impl Controller for Root {
         let view = match key {
             Key::Root(root) => {
                 left = self.forget_what_went_unseen(root).await?;
-                self.root_view(root).map(View::Root)
+                self.root_view(root, left).map(View::Root)
             }
             Key::Burst(burst) => self.placed_view(burst).await.map(|view| View::Burst(Box::new(view))),
         };

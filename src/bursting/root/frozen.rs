@@ -20,8 +20,49 @@ pub(super) fn restored(burst: &Burst, root: Option<&MiniCluster>) -> Option<Burs
     let is_new = spec.incarnation != made.incarnation && incarnation == Some(&spec.incarnation);
     // A peer runs one broker at least, and no more than were declared: no other size is charged.
     let size = spec.size.clamp(1, made.max_size.max(1));
-    let restored = joined(made.clone(), BurstSpec { size, ..spec.clone() });
-    (!is_new && restored != *spec).then(|| Burst { spec: restored, ..burst.clone() })
+    if is_new || size == spec.size && fixed(spec) == fixed(made) {
+        return None;
+    }
+    Some(Burst { spec: joined(made.clone(), BurstSpec { size, ..spec.clone() }), ..burst.clone() })
+}
+
+/// What is frozen of `spec`, to be compared. Each field is named, so that a new one is not forgotten here.
+fn fixed(spec: &BurstSpec) -> impl PartialEq {
+    let BurstSpec {
+        root,
+        slot,
+        index,
+        size: _,
+        max_size,
+        cores,
+        gpus,
+        peers: _,
+        selector: _,
+        prefer: _,
+        incarnation,
+        rank_map,
+        rank_map_digest,
+        credential_digest,
+        credential_secret,
+        lead: _,
+        tunnel: _,
+        whole,
+        flux_version,
+        arch: _,
+        template,
+        lease,
+        drain,
+        budget: _,
+        on_demand: _,
+        warm: _,
+        evictions,
+        holder,
+        release: _,
+    } = spec;
+    (
+        (root, slot, index, max_size, cores, gpus, incarnation, rank_map, rank_map_digest),
+        (credential_digest, credential_secret, whole, flux_version, template, lease, drain, evictions, holder),
+    )
 }
 
 /// What is frozen of `made`, and the rest of `live`: a field that is not named here is frozen.
@@ -35,6 +76,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use jiff::Timestamp;
+    use serde_json::json;
     use tributary_api::budget::Usage;
     use tributary_api::burst::BurstStatus;
     use tributary_clock::{Mono, Now};
@@ -105,7 +147,7 @@ mod tests {
         let patches: [fn(&mut BurstSpec); 6] = [
             |spec| (spec.cores, spec.max_size) = (1, 1),
             |spec| (spec.incarnation, spec.cores) = ("job-0".into(), 1),
-            |spec| spec.template = serde_json::json!({}),
+            |spec| spec.template = json!({}),
             |spec| spec.lease = 7.into(),
             |spec| spec.whole = true,
             |spec| spec.size = 99,
@@ -122,6 +164,34 @@ mod tests {
         let mut none = burst.clone();
         none.spec.size = 0;
         assert_eq!(used(&restored(&none, Some(&root)).unwrap()).brokers, 1, "a peer runs one at least");
+    }
+
+    /// The danger: a field that is frozen is not compared, and what somebody wrote there is offered.
+    #[test]
+    fn each_frozen_field_is_compared() {
+        let (root, burst) = (plan::tests::root(), hosted(&plan::tests::root()));
+        let holder = json!({"peer": "west", "incarnation": "job-1"});
+        let eviction = json!({"peer": "west", "reason": "r", "message": "m", "generation": 1});
+        let others = json!({
+            "root": "a", "slot": "a", "index": 7, "size": 2, "maxSize": 7, "cores": 7, "gpus": 7, "peers": ["a"],
+            "selector": {"matchLabels": {"a": "b"}}, "prefer": [{"weight": 1}], "incarnation": "a", "rankMap": "a",
+            "rankMapDigest": "a", "credentialDigest": "a", "credentialSecret": "a", "lead": {"address": "a", "port": 1},
+            "tunnel": true, "whole": true, "fluxVersion": "a", "arch": "a", "template": {"a": 1}, "lease": "7s",
+            "drain": "7s", "budget": {"maxDuration": "1h"}, "onDemand": {"minPending": 7}, "warm": true,
+            "evictions": [eviction], "holder": holder, "release": true,
+        });
+        let mut frozen = 0;
+        for (field, other) in others.as_object().unwrap() {
+            let mut spec = serde_json::to_value(&burst.spec).unwrap();
+            spec[field] = other.clone();
+            let patched = Burst { spec: serde_json::from_value(spec).unwrap(), ..burst.clone() };
+            assert_ne!(patched.spec, burst.spec, "{field}");
+            let made = joined(burst.spec.clone(), patched.spec.clone());
+            let expected = (made != patched.spec).then_some(made);
+            frozen += usize::from(expected.is_some());
+            assert_eq!(restored(&patched, Some(&root)).map(|made| made.spec), expected, "{field}");
+        }
+        assert_eq!(frozen, 18);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! | [`burst_status`], `conditions`, `placement_backoff` | a Burst, the peers and their answers → its next status, with conditions and events | no |
 //! | [`hold`] | a peer that is out of contact → how long the slot stays its own, and what frees it | no |
 //! | [`budget`] | what was used, and how much of it may be → how a budget stands | no |
+//! | `progress` | a peer's answer → whether it may wait a moment | no |
 //! | `agreement` | what was used, by the count of both sides → whether they agree | no |
 //! | [`demand`] | whether anything asks for a burst on demand | only its looker |
 //! | [`credential`] | who may have the certificate | no |
@@ -28,4 +29,5 @@ pub mod offer;
 pub mod place;
 mod placement_backoff;
 pub mod plan;
+mod progress;
 pub mod whole;

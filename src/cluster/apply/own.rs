@@ -14,7 +14,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::compared::{Both, WHOLE_GROUPS};
-use super::{Appliable, Applied, Applier, Verdict, at, controller_of, named, send};
+use super::{Appliable, Applied, Applier, Verdict, at, controller_of, named, send, send_object};
 use crate::error::{Cause, RequestError};
 use crate::key::ObjectKey;
 
@@ -38,7 +38,7 @@ impl Applier {
         let wanted = self.prepared(desired).map_err(failed)?;
         let mut live = match live {
             Some(live) => serde_json::to_value(live).map_err(|error| failed(Cause::Answer(error)))?,
-            None => match self.post::<K>(&key, &wanted).await {
+            None => match self.post::<K>(&key, &wanted, false).await {
                 Ok(answer) => {
                     self.settle(&wanted, &answer);
                     return read(answer).map(Applied::Created).map_err(failed);
@@ -80,7 +80,7 @@ impl Applier {
         unreachable!("the last look ends the loop")
     }
 
-    /// Creates `desired` unless it exists: for what cannot be changed.
+    /// Creates `desired` unless it exists; what exists is not changed.
     ///
     /// # Errors
     /// As [`Applier::own`].
@@ -88,7 +88,7 @@ impl Applier {
         let key = ObjectKey::of(desired);
         let failed = |cause: Cause| RequestError::new("create", named::<K>(&key), cause);
         let wanted = self.prepared(desired).map_err(failed)?;
-        let live = match self.post::<K>(&key, &wanted).await {
+        let live = match self.post::<K>(&key, &wanted, false).await {
             Ok(answer) => return read(answer).map(Applied::Created).map_err(failed),
             Err(cause) if cause.is_already_exists() => found::<K>(&self.writer, &key).await.map_err(failed)?,
             Err(cause) => return Err(failed(cause)),
@@ -97,6 +97,17 @@ impl Applier {
             Verdict::Terminating => Ok(Applied::Terminating),
             _ => Ok(Applied::Unchanged),
         }
+    }
+
+    /// Whether [`Applier::own_once`] could create `desired` now: nothing is stored, and nothing that has its name is changed.
+    ///
+    /// # Errors
+    /// What the API server says, also if the name is taken.
+    pub async fn dry_run<K: Appliable>(&self, desired: &K) -> Result<(), RequestError> {
+        let key = ObjectKey::of(desired);
+        let failed = |cause: Cause| RequestError::new("check", named::<K>(&key), cause);
+        let wanted = self.prepared(desired).map_err(failed)?;
+        self.post::<K>(&key, &wanted, true).await.map(drop).map_err(failed)
     }
 
     /// Whether the API server takes `desired`, as far as that can be asked while what it is to replace has its name.
@@ -115,14 +126,15 @@ impl Applier {
         }
     }
 
-    async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value) -> Result<Value, Cause> {
-        let request = at::<K>(key).create(&self.post_params(), wanted.to_string().into_bytes());
-        send(&self.writer, request.map(strict)).await
+    async fn post<K: Appliable>(&self, key: &ObjectKey, wanted: &Value, dry_run: bool) -> Result<Value, Cause> {
+        let params = PostParams { dry_run, ..self.post_params() };
+        let request = at::<K>(key).create(&params, wanted.to_string().into_bytes());
+        send_object(&self.writer, request.map(strict)).await
     }
 
     async fn put<K: Appliable>(&self, key: &ObjectKey, body: &Value) -> Result<Value, Cause> {
         let request = at::<K>(key).replace(&key.name, &self.post_params(), body.to_string().into_bytes());
-        send(&self.writer, request.map(strict)).await
+        send_object(&self.writer, request.map(strict)).await
     }
 
     pub(super) fn post_params(&self) -> PostParams {
@@ -145,7 +157,7 @@ fn read<K: Appliable>(answer: Value) -> Result<K, Cause> {
 }
 
 async fn found<K: Appliable>(client: &Client, key: &ObjectKey) -> Result<Value, Cause> {
-    send(client, at::<K>(key).get(&key.name, &kube::api::GetParams::default())).await
+    send_object(client, at::<K>(key).get(&key.name, &kube::api::GetParams::default())).await
 }
 
 /// `wanted`, with what of `live` is not ours to take away.
@@ -228,6 +240,18 @@ mod tests {
                 "nothing is written over"
             );
         }
+    }
+
+    /// The danger: a dry run that would change what has the name; or one that takes what the create itself refuses.
+    #[tokio::test]
+    async fn a_dry_run_creates_strictly_and_says_that_the_name_is_taken() {
+        let (free, seen) = applier(stored);
+        free.dry_run(&ours()).await.unwrap();
+        let uri = "/api/v1/namespaces/n/configmaps?&dryRun=All&fieldManager=reconcile&fieldValidation=Strict";
+        assert_eq!((methods(&seen), seen.lock()[0].1.as_str()), (vec![Method::POST], uri));
+        let (taken, seen) = applier(having(json!(ours())));
+        assert!(taken.dry_run(&ours()).await.unwrap_err().cause().is_already_exists());
+        assert_eq!(methods(&seen), [Method::POST]);
     }
 
     #[tokio::test]

@@ -76,6 +76,53 @@ async fn what_is_there_already_costs_no_request() {
 }
 
 #[tokio::test]
+async fn what_was_created_once_is_not_written_again() {
+    let (applier, seen) = applier(stored);
+    let Applied::Created(live) = applier.own_once(&config_map("a", Some("o-1"))).await.unwrap() else { panic!() };
+    assert_eq!(applier.own(&config_map("a", Some("o-1")), Some(&live)).await.unwrap(), Applied::Unchanged);
+    assert_eq!(methods(&seen), [Method::POST]);
+}
+
+/// Of every answer that is kept, they are often the larger half.
+#[tokio::test]
+async fn answers_come_without_their_managed_fields() {
+    let managed = |method: &Method, mut body: Value| {
+        body["metadata"]["managedFields"] = json!([{"manager": "reconcile"}]);
+        stored_status(method, body)
+    };
+    let (applier, _) = applier(managed);
+    let wanted = config_map("a", Some("o-1"));
+    let made = applier.own(&wanted, None).await.unwrap().object().unwrap();
+    let changed = applier.own(&config_map("b", Some("o-1")), Some(&made)).await.unwrap().object().unwrap();
+    let Once::Created(once) = applier.create_once(&wanted).await.unwrap() else { panic!("the name is free") };
+    for object in [made, changed, once] {
+        assert_eq!((object.metadata.uid.as_deref(), object.metadata.managed_fields), (Some("u-1"), None));
+    }
+    let lake = MiniCluster::new("s", Default::default());
+    let told = applier.apply_status(&lake, &phase(Phase::Running)).await.unwrap().object().unwrap();
+    assert_eq!((told.status, told.metadata.managed_fields), (Some(phase(Phase::Running)), None));
+}
+
+/// The danger: an object is there and is taken for one that is not, or for another.
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_is_told_as_such() {
+    let strange = |method: &Method, mut body: Value| {
+        (body["data"], body["status"]) = (json!(7), json!(7));
+        stored(method, body)
+    };
+    let (applier, _) = applier(strange);
+    let wanted = config_map("a", None);
+    let lake = MiniCluster::new("s", Default::default());
+    let errors = [
+        applier.own(&wanted, None).await.unwrap_err(),
+        applier.own_once(&wanted).await.unwrap_err(),
+        applier.create_once(&wanted).await.unwrap_err(),
+        applier.apply_status(&lake, &phase(Phase::Running)).await.unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| matches!(error.cause(), Cause::Answer(_))), "{errors:?}");
+}
+
+#[tokio::test]
 async fn what_we_want_otherwise_and_what_others_change_is_written() {
     let (applier, seen) = applier(stored);
     let owner = Some("o-1");

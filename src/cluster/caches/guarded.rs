@@ -126,7 +126,7 @@ struct MetadataOutline<'a> {
 }
 
 /// The text of an object, with nothing in the place of its managed fields.
-fn without_managed_fields(text: &str) -> serde_json::Result<Cow<'_, str>> {
+pub(crate) fn without_managed_fields(text: &str) -> serde_json::Result<Cow<'_, str>> {
     let outline: Outline<'_> = serde_json::from_str(text)?;
     let Some(fields) = outline.metadata.managed_fields else { return Ok(text.into()) };
     let start = fields.get().as_ptr().addr() - text.as_ptr().addr();

@@ -21,7 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
-pub(crate) use guarded::Guarded;
+pub(crate) use guarded::{Guarded, without_managed_fields};
 
 pub(crate) use store::{By, Unreadable};
 pub use store::{Change, controller_uid};

@@ -257,7 +257,7 @@ fn bursts_are_listed_with_their_ranks() {
         ..Default::default()
     });
     let object = object(4);
-    let bursts = [burst];
+    let bursts = [Arc::new(burst)];
     let status = compute(&Facts { bursts: &bursts, rank_map: Some(&map), ..facts(&object, Some(job(4))) }, now());
     assert_eq!(status.bursts[0].ranks, "4-6");
     assert_eq!(status.bursts_ready.as_deref(), Some("1/1"));
@@ -268,30 +268,76 @@ fn bursts_are_listed_with_their_ranks() {
 /// The danger: who holds a slot is told late, or that a burst fails.
 #[test]
 fn only_how_a_burst_gets_on_can_wait() {
+    use BurstPhase::{Accepted, Joining, Lost, Offered, Pending, Provisioning, Ready, Rejected};
     use tributary_api::burst::{BurstSpec, BurstStatus as Status, CredentialRecipient};
-    let spec = BurstSpec { slot: "tide-burst-0".into(), size: 3, ..BurstSpec::default() };
     let object = object(4);
-    let told = |phase: BurstPhase, change: &dyn Fn(&mut Status)| {
-        let message = phase.to_string();
-        let mut status = Status { phase, message, peer: Some("west".into()), ..Status::default() };
+    let burst = |slot: &str, phase: BurstPhase, change: &dyn Fn(&mut Status)| {
+        let mut status = Status { phase, message: phase.to_string(), ..Status::default() };
         change(&mut status);
-        let burst = Burst { status: Some(status), ..Burst::new("tide-burst-0", spec.clone()) };
-        compute(&Facts { bursts: &[burst], ..facts(&object, Some(job(4))) }, now())
+        let spec = BurstSpec { slot: slot.into(), size: 3, ..BurstSpec::default() };
+        Arc::new(Burst { status: Some(status), ..Burst::new(slot, spec) })
     };
-    let before = told(BurstPhase::Accepted, &|_| ());
-    let waits = |phase, change: &dyn Fn(&mut Status)| differ_by_progress(&before, &told(phase, change));
-    assert!(waits(BurstPhase::Provisioning, &|_| ()));
-    assert!(waits(BurstPhase::Joining, &|_| ()));
-    assert!(!waits(BurstPhase::Joining, &|status| status.ready_brokers = 1));
-    assert!(!waits(BurstPhase::Ready, &|status| status.ready_brokers = 3));
-    assert!(!waits(BurstPhase::Provisioning, &|status| status.peer = Some("north".into())));
-    let holder = CredentialRecipient { peer: "west".into(), ..CredentialRecipient::default() };
-    assert!(!waits(BurstPhase::Provisioning, &|status| status.credential_recipients = vec![holder.clone()]));
-    // What keeps it is a reason, not progress.
-    assert!(!waits(BurstPhase::Lost, &|_| ()));
-    assert!(!waits(BurstPhase::Rejected, &|_| ()));
+    let all = |bursts: &[Arc<Burst>]| compute(&Facts { bursts, ..facts(&object, Some(job(4))) }, now());
+    let told = |phase, change: &dyn Fn(&mut Status)| all(&[burst("tide-burst-0", phase, change)]);
+    let waits = |before: &_, now: &_| {
+        let same = differ_by_progress(&object.spec, before, now);
+        assert_eq!(same, differ_by_progress(&object.spec, now, before), "either way");
+        same
+    };
+    let on = |peer: &'static str| move |status: &mut Status| status.peer = Some(peer.into());
+    let held = |peer: &str| {
+        let holder = CredentialRecipient { peer: peer.into(), ..CredentialRecipient::default() };
+        move |status: &mut Status| {
+            (status.peer, status.credential_recipients) = (Some(holder.peer.clone()), vec![holder.clone()])
+        }
+    };
+    let (nothing, new) = (all(&[]), told(Offered, &|_| ()));
+    assert!(waits(&nothing, &new) && waits(&new, &told(Offered, &on("west"))));
+    assert!(waits(&told(Offered, &on("west")), &told(Accepted, &on("north"))));
+    let before = told(Accepted, &held("west"));
+    assert!(waits(&before, &told(Joining, &held("west"))));
+    // Whoever is to hand the certificate out waits for that.
+    for early in [&nothing, &new, &told(Accepted, &on("west")), &told(Accepted, &held("north"))] {
+        assert!(!waits(early, &before));
+    }
+    assert!(!waits(
+        &before,
+        &told(Accepted, &|status| {
+            held("west")(status);
+            status.peer = None;
+        })
+    ));
+    let ready = told(Ready, &|status| status.ready_brokers = 3);
+    assert_eq!(conditions::find(&ready.conditions, condition::BURSTS_READY).unwrap().reason, "AllReady");
+    for other in [told(Joining, &|status| status.ready_brokers = 1), ready.clone()] {
+        assert!(!waits(&nothing, &other) && !waits(&new, &other) && !waits(&before, &other));
+    }
+    assert!(!waits(&ready, &told(Ready, &|status| status.ready_brokers = 2)), "it has lost one");
+    // What keeps it is a reason, not progress: a FluxJob that was split looks for another peer by that.
+    for kept in [Lost, Rejected, Pending].map(|phase| told(phase, &|_| ())) {
+        assert!(!waits(&nothing, &kept) && !waits(&new, &kept) && !waits(&before, &kept));
+    }
+    let mut unplaceable = new.clone();
+    let said = unplaceable.conditions.iter_mut().find(|one| one.type_ == condition::BURSTS_READY);
+    said.unwrap().reason = "NoCandidate".into();
+    assert!(!waits(&nothing, &unplaceable) && !waits(&new, &unplaceable));
+    // Nor does another burst's way hide what one says.
+    let beside = |phase, change: &dyn Fn(&mut Status)| all(&[burst("a", Offered, &|_| ()), burst("b", phase, change)]);
+    assert!(waits(&new, &beside(Provisioning, &|_| ())));
+    assert!(!waits(&new, &beside(Lost, &|_| ())) && !waits(&beside(Joining, &|_| ()), &beside(Joining, &held("west"))));
     let smaller = compute(&facts(&object, Some(job(3))), now());
-    assert!(!differ_by_progress(&before, &smaller));
+    assert!(!waits(&nothing, &smaller) && !waits(&before, &smaller));
+}
+
+/// The danger: brokers run on after the budget of their root is spent.
+#[test]
+fn what_was_used_can_wait_where_no_budget_ends() {
+    let mut object = object(4);
+    let status =
+        |brokers| MiniClusterStatus { bursts_spent: Spent { brokers, ..Spent::default() }, ..Default::default() };
+    assert!(differ_by_progress(&object.spec, &status(0), &status(3)));
+    object.spec.flux.bursting.budget.max_duration = Some("1h".into());
+    assert!(!differ_by_progress(&object.spec, &status(0), &status(3)));
 }
 
 /// The danger: who deletes a Burst makes its slot look free.
@@ -310,16 +356,16 @@ fn who_holds_a_slot_is_known_when_its_burst_was_deleted() {
         ..Default::default()
     });
     let mut object = object(4);
-    let seen = |object: &MiniCluster, bursts: &[Burst], job| {
+    let seen = |object: &MiniCluster, bursts: &[Arc<Burst>], job| {
         compute(&Facts { bursts, rank_map: Some(&map), ..facts(object, Some(job)) }, now())
     };
-    object.status = Some(seen(&object, &[burst.clone()], job(4)));
+    object.status = Some(seen(&object, &[Arc::new(burst.clone())], job(4)));
     object.status = Some(seen(&object, &[], job(4)));
     let held = |status: &MiniClusterStatus| status.bursts.iter().map(|row| row.holder.clone()).collect::<Vec<_>>();
     assert_eq!(held(object.status.as_ref().unwrap()), [Some(holder.clone())]);
-    assert_eq!(held(&seen(&object, &[burst.clone()], job(4))), [Some(holder)], "once it is made anew");
+    assert_eq!(held(&seen(&object, &[Arc::new(burst.clone())], job(4))), [Some(holder)], "once it is made anew");
     burst.status.as_mut().unwrap().credential_recipients[0].free_since = Some(Time(now()));
-    assert_eq!(held(&seen(&object, &[burst], job(4))), [None]);
+    assert_eq!(held(&seen(&object, &[burst.into()], job(4))), [None]);
     let other = JobFacts { uid: "job-2".into(), credential_digest: Some("sha256:new".into()), ..job(4) };
     assert_eq!(held(&seen(&object, &[], other)), [], "nobody has the new certificate");
 }

@@ -89,7 +89,6 @@ pub(super) fn check<'a>(mini_cluster: &'a MiniCluster, context: &'a Context) -> 
         volumes: volumes.0,
         service_volumes: volumes.1,
         wait,
-        node_port: mini_cluster.status.as_ref().and_then(|status| status.lead.node_port),
     })
 }
 
