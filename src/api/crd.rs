@@ -84,17 +84,66 @@ pub static SPECS: LazyLock<Specs> = LazyLock::new(|| {
     Specs { v1alpha1: of("v1alpha1"), v1alpha2: of("v1alpha2") }
 });
 
+/// The fields of each version of each kind, a field before those in it: an agent does not carry the schemas.
+const FIELDS: &str = include_str!("fields.txt");
+
 /// Paths of the fields of `kind` that an API server with the schema `theirs` (`openAPIV3Schema` of the same version) takes
 /// away from every object: the shallowest ones, as `spec.suspend`. Empty if the kind has no such version.
 pub fn lacking(kind: &str, version: &str, theirs: &Value) -> Vec<String> {
-    static DEFINITIONS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
-    let mut lacks = Vec::new();
-    let versions = DEFINITIONS.iter().filter(|one| one.spec.names.kind == kind).flat_map(|one| &one.spec.versions);
-    for ours in versions.filter(|one| one.name == version) {
-        let ours = serde_json::to_value(&ours.schema).expect("a schema is JSON");
-        collect_lacking("", &ours["openAPIV3Schema"], theirs, &mut lacks);
+    let head = format!("{kind} {version}");
+    let fields = FIELDS.lines().skip_while(|line| **line != head).skip(1).map_while(|line| line.strip_prefix(' '));
+    let mut lacks: Vec<String> = Vec::new();
+    for path in fields {
+        let is_below = |parent: &String| path.strip_prefix(&**parent).is_some_and(|rest| rest.starts_with('.'));
+        if !lacks.last().is_some_and(is_below) && !knows(theirs, path) {
+            lacks.push(path.to_owned());
+        }
     }
     lacks
+}
+
+/// Whether a schema has a field, or keeps all fields.
+fn knows(schema: &Value, path: &str) -> bool {
+    let mut schema = schema;
+    for name in path.split('.') {
+        schema = loop {
+            if schema["x-kubernetes-preserve-unknown-fields"] == true {
+                return true;
+            }
+            if let Some(field) = schema["properties"].get(name) {
+                break field;
+            }
+            let parts = ["items", "additionalProperties"].map(|part| &schema[part]);
+            let Some(part) = parts.into_iter().find(|part| part.is_object()) else { return false };
+            schema = part;
+        };
+    }
+    true
+}
+
+/// What [`FIELDS`] is generated to be.
+pub fn fields() -> String {
+    fn collect(path: &str, schema: &Value, text: &mut String) {
+        for part in ["items", "additionalProperties"] {
+            if schema[part].is_object() {
+                collect(path, &schema[part], text);
+            }
+        }
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            *text += &format!(" {path}\n");
+            collect(&path, field, text);
+        }
+    }
+    let mut text = String::new();
+    for definition in crds() {
+        for version in &definition.spec.versions {
+            text += &format!("{} {}\n", definition.spec.names.kind, version.name);
+            let schema = serde_json::to_value(&version.schema).expect("a schema is JSON");
+            collect("", &schema["openAPIV3Schema"], &mut text);
+        }
+    }
+    text
 }
 
 /// Names paths that are [`lacking`]: the first ones, and how many more there are. `None`: nothing is lacking.
@@ -104,24 +153,6 @@ pub fn named(lacks: &[String]) -> Option<String> {
     let more = lacks.len() - named.len();
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     Some(format!("{}{more}", named.join(", ")))
-}
-
-fn collect_lacking(path: &str, ours: &Value, theirs: &Value, lacks: &mut Vec<String>) {
-    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
-        return;
-    }
-    for part in ["items", "additionalProperties"] {
-        if ours[part].is_object() && theirs[part].is_object() {
-            collect_lacking(path, &ours[part], &theirs[part], lacks);
-        }
-    }
-    for (name, property) in ours["properties"].as_object().into_iter().flatten() {
-        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match theirs["properties"].get(name) {
-            Some(theirs) => collect_lacking(&path, property, theirs, lacks),
-            None => lacks.push(path),
-        }
-    }
 }
 
 fn finish(definition: CustomResourceDefinition) -> CustomResourceDefinition {

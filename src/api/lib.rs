@@ -23,4 +23,4 @@ pub mod usage;
 pub mod v1alpha1;
 pub mod workload;
 
-pub use self::crd::{SPECS, crds, lacking, named};
+pub use self::crd::{SPECS, crds, fields, lacking, named};

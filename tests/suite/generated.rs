@@ -54,6 +54,11 @@ fn crds_are_current() {
     hold_definitions(&repository().join("config/crd"), &[("flux-framework.org_miniclusters-v1alpha1.yaml", guard)]);
 }
 
+#[test]
+fn fields_that_an_agent_looks_for_are_current() {
+    current("src/api/fields.txt", &tributary::api::fields());
+}
+
 /// A chart is packed from its own folder, and helm warns of a link out of it at each installation: these are copies.
 #[test]
 fn crds_of_the_chart_are_current() {
