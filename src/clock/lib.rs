@@ -84,6 +84,17 @@ impl Now {
         let ago = jiff::SignedDuration::try_from(self.mono.saturating_since(at)).unwrap_or_default();
         self.wall.checked_sub(ago).unwrap_or(self.wall)
     }
+
+    /// `duration` later on both clocks.
+    pub fn plus(self, duration: Duration) -> Self {
+        Self { mono: self.mono + duration, wall: self.wall.checked_add(duration).unwrap_or(Timestamp::MAX) }
+    }
+
+    /// What is left until then, by the clock that says less; zero if one of them is past it.
+    pub fn left_at(self, now: Self) -> Duration {
+        let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
+        self.mono.saturating_since(now.mono).min(wall)
+    }
 }
 
 /// A clock shared by the tasks of one process.

@@ -103,7 +103,8 @@ impl Applier {
         Self { writer, manager: manager.into(), settled: Arc::default(), compared: Arc::default() }
     }
 
-    /// Creates `desired` if its name is free, and changes nothing otherwise: for what must never be replaced.
+    /// Creates `desired` if its name is free, and changes nothing otherwise: for what must never be replaced. It gets no digest:
+    /// [`Applier::own`] never sees it.
     ///
     /// # Errors
     /// What the API server says.

@@ -13,7 +13,7 @@
 //!   nothing.
 //! - *Acting.* Leadership begins after two renewals that returned our own holder and transitions in the Lease that we
 //!   claimed, and lasts until the start of the last such call + duration − margin. An answer with anything else ends it at
-//!   once. An answer that comes later than that begins another one.
+//!   once. A renewal that is answered after its end is not used: the Lease is claimed again, as a new epoch.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tributary_api::labels::TERM_BEFORE;
-use tributary_clock::Mono;
+use tributary_clock::{Mono, Now};
 
-use super::fence::{Epoch, LeaderState, Leadership, Moment};
+use super::fence::{Epoch, LeaderState, Leadership};
 
 /// The times of the election.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,7 +112,7 @@ impl Election {
 
     /// Takes in the answer to [`Election::next`], which was asked at `started` and answered at `now`. Returns how long to
     /// wait before the next call.
-    pub(super) fn on_answer(&mut self, started: Moment, now: Moment, answer: Answer) -> Duration {
+    pub(super) fn on_answer(&mut self, started: Now, now: Now, answer: Answer) -> Duration {
         let failed = answer == Answer::Failed;
         let lasts = |held: &Leadership| !held.valid_until.left_at(now).is_zero();
         self.phase = match (std::mem::replace(&mut self.phase, Phase::Standby), answer) {
@@ -205,7 +205,7 @@ impl Election {
         }
     }
 
-    fn leadership(&self, epoch: Epoch, before: Option<Timestamp>, started: Moment) -> Leadership {
+    fn leadership(&self, epoch: Epoch, before: Option<Timestamp>, started: Now) -> Leadership {
         let valid_until = started.plus(self.timing.lease.saturating_sub(self.timing.margin));
         Leadership { epoch, before, valid_until }
     }
@@ -245,11 +245,10 @@ pub(super) fn renewed(mut lease: Lease, now: Timestamp) -> Lease {
     lease
 }
 
-/// Our Lease as it was renewed when its leadership was over: losses of contact count from that end, and not from this renewal.
-/// How long ago it was goes by the monotonic clock: a wall clock that is set ahead has lost nothing.
-fn renewed_late(mut lease: Lease, held: &Leadership, now: Moment) -> Lease {
-    let ago = now.mono.saturating_since(held.valid_until.mono);
-    let end = now.wall.checked_sub(ago).unwrap_or(Timestamp::MIN);
+/// Our Lease, renewed after leadership had ended: losses of contact count from that end. How long ago it was comes from the
+/// monotonic clock, so that a wall clock that is set ahead ends nothing.
+fn renewed_late(mut lease: Lease, held: &Leadership, now: Now) -> Lease {
+    let end = now.wall_of(held.valid_until.mono);
     let annotations = lease.metadata.annotations.get_or_insert_default();
     annotations.entry(TERM_BEFORE.to_owned()).or_insert_with(|| end.to_string());
     lease
@@ -274,7 +273,7 @@ pub(super) fn is_same_term(one: &Lease, other: &Lease) -> bool {
 pub fn term_before(lease: &Lease) -> Option<Timestamp> {
     let noted = lease.metadata.annotations.as_ref().and_then(|all| all.get(TERM_BEFORE)?.parse().ok());
     let before = noted.or_else(|| Some(lease.spec.as_ref()?.renew_time.as_ref()?.0))?;
-    // One that was put back from an old copy was never renewed as that object before it was made.
+    // A Lease that is put back from an old copy has an old renewTime: nobody renewed this object before it was created.
     Some(lease.metadata.creation_timestamp.as_ref().map_or(before, |made| before.max(made.0)))
 }
 
@@ -285,8 +284,8 @@ mod tests {
     use super::*;
     use crate::leadership::TIMING;
 
-    fn at(millis: u64) -> Moment {
-        Moment { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH }.plus(Duration::from_millis(millis))
+    fn at(millis: u64) -> Now {
+        Now { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH }.plus(Duration::from_millis(millis))
     }
 
     fn lease(holder: &str, transitions: i32, renewed: i64) -> Box<Lease> {
@@ -315,7 +314,7 @@ mod tests {
         election
     }
 
-    fn valid_until(election: &Election) -> Option<Moment> {
+    fn valid_until(election: &Election) -> Option<Now> {
         match election.state() {
             LeaderState::Leading(leadership) => Some(leadership.valid_until),
             LeaderState::Standby { .. } => None,
@@ -532,14 +531,14 @@ mod tests {
     /// clock that is set ahead ends them all.
     #[test]
     fn losses_of_contact_count_from_the_end_of_a_leadership_that_was_renewed_too_late() {
-        let before = |election: &mut Election, woke: Moment| {
+        let before = |election: &mut Election, woke: Now| {
             election.on_answer(woke, woke, says(&lease("me", 7, woke.wall.as_second())));
             let Call::Claim(seen) = election.next() else { panic!("{:?}", election.next()) };
             term_before(&claimed(*seen, "me", TIMING.lease, woke.wall)).unwrap()
         };
         // Its last renewal was at 3 s.
         assert_eq!(before(&mut leader(), at(3_600_000)), at(10_000).wall);
-        let ahead = Moment { wall: at(3_600_000).wall, ..at(9_000) };
+        let ahead = Now { wall: at(3_600_000).wall, ..at(9_000) };
         assert_eq!(before(&mut leader(), ahead), ahead.wall);
     }
 

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
-use tributary_clock::{Clock, Mono, SharedClock};
+use tributary_clock::{Now, SharedClock};
 
 /// Which leadership of this cluster's agent: ordered by the transitions of the Lease.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,32 +24,6 @@ pub struct Epoch {
     pub holder: String,
 }
 
-/// One moment on both clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Moment {
-    /// Monotonic.
-    pub mono: Mono,
-    /// Wall clock.
-    pub wall: Timestamp,
-}
-
-impl Moment {
-    pub(crate) fn now(clock: &dyn Clock) -> Self {
-        Self { mono: clock.mono(), wall: clock.wall() }
-    }
-
-    /// `duration` later on both clocks.
-    pub(crate) fn plus(self, duration: Duration) -> Self {
-        Self { mono: self.mono + duration, wall: self.wall.checked_add(duration).unwrap_or(Timestamp::MAX) }
-    }
-
-    /// What is left until then, by the clock that says less; zero if one of them is past it.
-    pub(crate) fn left_at(self, now: Self) -> Duration {
-        let wall = Duration::try_from(self.wall.duration_since(now.wall)).unwrap_or_default();
-        self.mono.saturating_since(now.mono).min(wall)
-    }
-}
-
 /// A leadership that was confirmed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leadership {
@@ -58,7 +32,7 @@ pub struct Leadership {
     /// When the leader before renewed the Lease for the last time, by its own clock.
     pub before: Option<Timestamp>,
     /// No other agent can lead before this.
-    pub valid_until: Moment,
+    pub valid_until: Now,
 }
 
 /// Where this agent stands.
@@ -75,7 +49,7 @@ pub enum LeaderState {
 
 impl LeaderState {
     /// The leadership, if it is still valid at `now`.
-    pub(crate) fn leading_at(&self, now: Moment) -> Option<&Leadership> {
+    pub(crate) fn leading_at(&self, now: Now) -> Option<&Leadership> {
         match self {
             Self::Leading(leadership) if !leadership.valid_until.left_at(now).is_zero() => Some(leadership),
             _ => None,
@@ -83,7 +57,7 @@ impl LeaderState {
     }
 
     #[cfg(test)]
-    pub(crate) fn leads(transitions: u64, valid_until: Moment) -> Self {
+    pub(crate) fn leads(transitions: u64, valid_until: Now) -> Self {
         let epoch = Epoch { transitions, holder: "me".into() };
         Self::Leading(Leadership { epoch, before: None, valid_until })
     }
@@ -148,7 +122,7 @@ impl Fence {
         loop {
             let left = {
                 let state = state.borrow_and_update();
-                let now = Moment::now(&*self.clock);
+                let now = Now::of(&*self.clock);
                 let leadership = state.leading_at(now).ok_or(FenceError::NotLeading)?;
                 let left = leadership.valid_until.left_at(now);
                 if left > needed {
@@ -171,7 +145,7 @@ impl Fence {
 
     /// The leadership that is valid now.
     pub fn leading(&self) -> Option<Leadership> {
-        self.state.borrow().leading_at(Moment::now(&*self.clock)).cloned()
+        self.state.borrow().leading_at(Now::of(&*self.clock)).cloned()
     }
 
     /// Waits until no write is in flight. Only useful once the state is [`LeaderState::Standby`]: before the Lease is
@@ -185,17 +159,19 @@ impl Fence {
 
 #[cfg(test)]
 mod tests {
+    use tributary_clock::Mono;
+
     use super::*;
 
-    const START: Moment = Moment { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH };
+    const START: Now = Now { mono: Mono::ZERO, wall: Timestamp::UNIX_EPOCH };
 
     #[test]
     fn a_machine_that_slept_does_not_lead_on() {
         let secs = Duration::from_secs;
         let until = START.plus(secs(5));
-        assert_eq!(until.left_at(Moment { wall: START.plus(secs(3)).wall, ..START }), secs(2), "suspended for 3 s");
-        assert_eq!(until.left_at(Moment { wall: START.plus(secs(99)).wall, ..START }), Duration::ZERO);
-        assert_eq!(until.left_at(Moment { mono: START.plus(secs(4)).mono, ..START }), secs(1), "set back by 4 s");
+        assert_eq!(until.left_at(Now { wall: START.plus(secs(3)).wall, ..START }), secs(2), "suspended for 3 s");
+        assert_eq!(until.left_at(Now { wall: START.plus(secs(99)).wall, ..START }), Duration::ZERO);
+        assert_eq!(until.left_at(Now { mono: START.plus(secs(4)).mono, ..START }), secs(1), "set back by 4 s");
     }
 
     #[test]

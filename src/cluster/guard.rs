@@ -124,11 +124,11 @@ mod tests {
 
     use kube::client::ClientBuilder;
     use tokio::sync::watch;
-    use tributary_clock::SystemClock;
+    use tributary_clock::{Now, SystemClock};
 
     use super::*;
     use crate::error::Cause;
-    use crate::fence::{Epoch, LeaderState, Leadership, Moment};
+    use crate::fence::{Epoch, LeaderState, Leadership};
 
     const LIMIT: Duration = Duration::from_secs(2);
 
@@ -163,7 +163,7 @@ mod tests {
     fn leading_for(secs: u64) -> (watch::Sender<LeaderState>, Fence) {
         let clock = SystemClock::shared();
         let epoch = Epoch { transitions: 1, holder: "me".into() };
-        let valid_until = Moment::now(&*clock).plus(Duration::from_secs(secs));
+        let valid_until = Now::of(&*clock).plus(Duration::from_secs(secs));
         let (sender, receiver) = watch::channel(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
         (sender, Fence::new(receiver, clock))
     }
@@ -196,7 +196,7 @@ mod tests {
         tokio::time::sleep(LIMIT / 2).await;
         assert!(seen.lock().unwrap().is_empty(), "it was sent though leadership may end first");
         let epoch = Epoch { transitions: 1, holder: "me".into() };
-        let valid_until = Moment::now(&*clock).plus(LIMIT * 2);
+        let valid_until = Now::of(&*clock).plus(LIMIT * 2);
         sender.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
         write.await.unwrap().unwrap();
         assert_eq!(*seen.lock().unwrap(), [Method::PATCH]);
@@ -217,7 +217,7 @@ mod tests {
         let (client, _) = client(Pass::WritesWhileLeading(fence), Duration::ZERO);
         assert!(send(&client, Method::PATCH).await.is_err());
         let epoch = Epoch { transitions: 2, holder: "me".into() };
-        let valid_until = Moment::now(&*SystemClock::shared()).plus(Duration::from_secs(60));
+        let valid_until = Now::of(&*SystemClock::shared()).plus(Duration::from_secs(60));
         sender.send_replace(LeaderState::Leading(Leadership { epoch, before: None, valid_until }));
         send(&client, Method::PATCH).await.unwrap();
     }

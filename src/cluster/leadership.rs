@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tributary_api::labels::{TERM_BEFORE, WATCHED_NAMESPACES};
-use tributary_clock::{Rng, SharedClock};
+use tributary_clock::{Now, Rng, SharedClock};
 
 use super::client::{Clients, WRITE_LIMIT};
 use super::election::{Answer, Call, Election, Timing, claimed, given_up, is_same_term, renewed};
 use super::error::{Cause, RequestError, chain};
-use super::fence::{Fence, LeaderState, Moment};
+use super::fence::{Fence, LeaderState};
 
 /// The times of the election.
 pub(crate) const TIMING: Timing = Timing {
@@ -123,7 +123,7 @@ impl Elector {
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Restored> {
         let mut restored = Ok(());
         while !stop.is_cancelled() {
-            let started = Moment::now(&*self.clock);
+            let started = Now::of(&*self.clock);
             let call = self.election.next();
             let answer = tokio::select! {
                 answer = self.ask(call) => answer,
@@ -225,14 +225,14 @@ impl Elector {
 
     /// The answer is judged and published in one step: nobody finds leadership over and then goes on in the same epoch.
     /// Returns how long to wait.
-    fn take_in(&mut self, started: Moment, answer: Answer) -> Duration {
+    fn take_in(&mut self, started: Now, answer: Answer) -> Duration {
         let epoch = |state: &LeaderState| match state {
             LeaderState::Leading(leadership) => Some(leadership.epoch.clone()),
             LeaderState::Standby { .. } => None,
         };
         let mut wait = Duration::ZERO;
         self.state.send_if_modified(|state| {
-            wait = self.election.on_answer(started, Moment::now(&*self.clock), answer);
+            wait = self.election.on_answer(started, Now::of(&*self.clock), answer);
             let new = self.election.state();
             match (epoch(state), epoch(&new)) {
                 (old, Some(new)) if old.as_ref() != Some(&new) => {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tributary_clock::SharedClock;
+use tributary_clock::{Now, SharedClock};
 
-use super::fence::{Epoch, Fence, Leadership, Moment};
+use super::fence::{Epoch, Fence, Leadership};
 
 /// What the tasks of a leadership get to end.
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -140,7 +140,7 @@ async fn over(fence: &Fence, clock: &SharedClock, epoch: &Epoch) {
     loop {
         state.mark_unchanged();
         let Some(leadership) = fence.leading().filter(|leadership| leadership.epoch == *epoch) else { return };
-        let left = leadership.valid_until.left_at(Moment::now(&**clock));
+        let left = leadership.valid_until.left_at(Now::of(&**clock));
         let said = async {
             if state.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -166,7 +166,7 @@ mod tests {
     type Log = Arc<Mutex<Vec<String>>>;
 
     fn leads(state: &watch::Sender<LeaderState>, transitions: u64, until: u64) {
-        let valid_until = Moment { mono: Mono::from_start(Duration::from_secs(until)), wall: jiff::Timestamp::MAX };
+        let valid_until = Now { mono: Mono::from_start(Duration::from_secs(until)), wall: jiff::Timestamp::MAX };
         state.send_replace(LeaderState::leads(transitions, valid_until));
     }
 

@@ -7,12 +7,12 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tributary_api_server::{ApiServer, Fault};
-use tributary_clock::{SharedClock, SystemClock};
+use tributary_clock::{Now, SharedClock, SystemClock};
 
 use crate::apply::{Applied, Applier};
 use crate::client::{Clients, WRITE_LIMIT};
 use crate::error::Cause;
-use crate::fence::{Fence, FenceError, LeaderState, Moment};
+use crate::fence::{Fence, FenceError, LeaderState};
 use crate::leadership::{Candidacy, Elector};
 use crate::requests::RequestMetrics;
 
@@ -21,7 +21,7 @@ fn map(name: &str, data: Value) -> Value {
 }
 
 fn leading(clock: &SharedClock, seconds: u64) -> (tokio::sync::watch::Sender<LeaderState>, Fence) {
-    let valid_until = Moment::now(&**clock).plus(Duration::from_secs(seconds));
+    let valid_until = Now::of(&**clock).plus(Duration::from_secs(seconds));
     let (sender, receiver) = tokio::sync::watch::channel(LeaderState::leads(1, valid_until));
     (sender, Fence::new(receiver, clock.clone()))
 }

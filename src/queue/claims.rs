@@ -10,7 +10,7 @@ use tributary_api::flux_setup::Overflow;
 use tributary_render::nodes::Gang;
 
 use super::job;
-use super::nodes::{Choice, gang_of};
+use super::nodes::{NodeRules, gang_of};
 use super::requests::Requests;
 
 /// What a FluxJob takes once it starts.
@@ -20,7 +20,7 @@ pub(crate) struct Claim {
     /// Its brokers.
     pub gang: Gang,
     /// Where they may run.
-    pub choice: Choice,
+    pub rules: NodeRules,
 }
 
 impl Claim {
@@ -29,7 +29,7 @@ impl Claim {
         Self {
             room: self.room.of_brokers(split.local.into()),
             gang: Gang { brokers: split.local, ..self.gang.clone() },
-            choice: self.choice.clone(),
+            rules: self.rules.clone(),
         }
     }
 }
@@ -64,7 +64,7 @@ impl Claims {
         // How long it may take changes nothing of what it takes.
         let claim = job::mini_cluster(job, None).map(|made| {
             let gang = gang_of(&job.namespace().unwrap_or_default(), &job.name_any(), &made.spec);
-            Arc::new(Claim { room: Requests::of_mini_cluster(&made.spec), gang, choice: Choice::of(&made.spec) })
+            Arc::new(Claim { room: Requests::of_mini_cluster(&made.spec), gang, rules: NodeRules::of(&made.spec) })
         });
         self.0.insert(uid, Known { generation, claim: claim.clone(), sent: None, splits: None });
         claim

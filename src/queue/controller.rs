@@ -575,8 +575,10 @@ impl Controller for Queueing {
             failed = failed.or(outcome.err().filter(|error| !error.cause().is_not_found()));
         }
         let Some(error) = failed else { return Ok(wake.map_or(Outcome::Done, Outcome::After)) };
-        // It does not make the others late.
-        wake.into_iter().for_each(|wake| self.rounds.mark_in((), namespace.clone(), self.clock.mono() + wake));
+        // A write that fails must not delay the next round.
+        if let Some(wake) = wake {
+            self.rounds.mark_in((), namespace.clone(), self.clock.mono() + wake);
+        }
         Err(error)
     }
 }

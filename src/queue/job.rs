@@ -376,7 +376,8 @@ impl Draft<'_> {
         self.status.recalled = Some(why);
     }
 
-    /// What else than its phase tells is so of its run.
+    /// Follows its MiniCluster. Returns `Running: False` while the instance of a run that began is down: it stands in place of
+    /// that of [`standing`].
     fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) -> Option<Statement> {
         let name = mini_cluster.name_any();
         self.status.logs = logs(&mini_cluster.namespace().unwrap_or_default(), &name);
@@ -397,8 +398,10 @@ impl Draft<'_> {
         // Somebody else holds what it needs, or the agent lacks a right, and it is tried again.
         let (waits_for_quota, lacks_right) = (is_of_quota(&why), is_of_rights(&why));
         let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
+        if self.finish_if_ended(mini_cluster) {
+            return None;
+        }
         match said.and_then(|said| said.phase) {
-            _ if self.has_ended_here(mini_cluster) => {}
             Some(Phase::Refused) if never_ran && !waits_for_quota && !lacks_right => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));

@@ -1,6 +1,5 @@
 //! All objects of a namespace, sorted by what they take of its room, or wait for. Pure.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
@@ -10,7 +9,7 @@ use tributary_api::flux_job::FluxJob;
 use tributary_api::flux_setup::FluxSetupSpec;
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::labels::reason;
-use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, Phase};
+use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::caches::{controller_of, controller_uid};
 use tributary_render::nodes::Gang;
 
@@ -56,15 +55,6 @@ impl Line<'_> {
 pub(super) enum Wanted<'a> {
     MiniCluster(&'a MiniCluster),
     Job(&'a FluxJob),
-}
-
-impl<'a> Wanted<'a> {
-    pub(super) fn spec(&self) -> Option<Cow<'a, MiniClusterSpec>> {
-        match self {
-            Self::MiniCluster(found) => Some(Cow::Borrowed(&found.spec)),
-            Self::Job(job) => job::mini_cluster(job, None).ok().map(|made| Cow::Owned(made.spec)),
-        }
-    }
 }
 
 /// Sorts everything of a namespace by what it takes, or waits for.

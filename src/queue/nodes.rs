@@ -21,13 +21,16 @@ pub(crate) fn gang_of(namespace: &str, name: &str, spec: &MiniClusterSpec) -> Ga
 
 /// Which nodes the pods of a MiniCluster may run on.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
-    selector: BTreeMap<String, String>,
-    affinity: BTreeMap<String, Vec<String>>,
-    tolerations: Vec<Toleration>,
+pub struct NodeRules {
+    /// `pod.nodeSelector`.
+    pub selector: BTreeMap<String, String>,
+    /// `pod.nodeAffinity`.
+    pub affinity: BTreeMap<String, Vec<String>>,
+    /// `pod.tolerations`.
+    pub tolerations: Vec<Toleration>,
 }
 
-impl Choice {
+impl NodeRules {
     pub(crate) fn of(spec: &MiniClusterSpec) -> Self {
         let pod = &spec.pod;
         let (selector, affinity) = (pod.node_selector.clone(), pod.node_affinity.clone());
@@ -36,11 +39,11 @@ impl Choice {
 }
 
 /// How many brokers of a gang the nodes have no room for, beside the pod of its services and those that are coming.
-pub(crate) type Lacking = dyn Fn(&MiniClusterSpec, &Gang, &[Gang]) -> u32 + Send + Sync;
+pub(crate) type Lacking = dyn Fn(&NodeRules, &Gang, &[Gang]) -> u32 + Send + Sync;
 
 /// Why the nodes that are there, and one more of each of these groups, could not hold a gang whatever else on them ends; `None`:
 /// they could.
-pub(crate) type Short = dyn Fn(&MiniClusterSpec, &Gang, &[NodeGroup]) -> Option<String> + Send + Sync;
+pub(crate) type Short = dyn Fn(&NodeRules, &Gang, &[NodeGroup]) -> Option<String> + Send + Sync;
 
 /// What the nodes have room for.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use super::claims::Claims;
 use super::evictions;
 use super::job::{self, Stage};
 use super::line::Wanted;
-use super::nodes::{Choice, gang_of};
+use super::nodes::{NodeRules, gang_of};
 use super::overflow::{self, Part, PeersNow, Start};
 use super::round::{Candidate, View, Who};
 use super::schedule::Outside;
@@ -25,8 +25,8 @@ const LOOK_FOR_NODES_AGAIN: Duration = Duration::from_secs(15);
 /// While somebody waits for peers: what is told of their room is coarse.
 const LOOK_AT_PEERS_AGAIN: Duration = Duration::from_secs(5);
 
-/// Brokers as the nodes see them: they hold them as well as any others like them.
-type Shape = (Gang, Choice);
+/// Gangs of one shape fit the same nodes.
+type Shape = (Gang, NodeRules);
 
 /// Nodes and peers, with all that is on its way to them.
 pub(super) struct PlacementContext<'a> {
@@ -90,11 +90,11 @@ impl<'a> PlacementContext<'a> {
     }
 
     fn shape(&mut self, wanted: &Wanted<'_>, gang: Gang) -> Option<Shape> {
-        let choice = match wanted {
-            Wanted::MiniCluster(found) => Choice::of(&found.spec),
-            Wanted::Job(job) => self.claims.of(job).ok()?.choice.clone(),
+        let rules = match wanted {
+            Wanted::MiniCluster(found) => NodeRules::of(&found.spec),
+            Wanted::Job(job) => self.claims.of(job).ok()?.rules.clone(),
         };
-        Some((Gang { name: String::new(), ..gang }, choice))
+        Some((Gang { name: String::new(), ..gang }, rules))
     }
 
     fn is_refused(&self, part: &Part) -> bool {
@@ -145,8 +145,7 @@ impl Outside<Who> for PlacementContext<'_> {
         let lacking = match self.lacking.iter().find(|(known, _)| *known == shape) {
             Some((_, lacking)) => *lacking,
             None => {
-                let Some(spec) = wanted.spec() else { return 0 };
-                let lacking = (self.view.nodes.lacking)(&spec, &shape.0, &self.gangs);
+                let lacking = (self.view.nodes.lacking)(&shape.1, &shape.0, &self.gangs);
                 self.lacking.push((shape, lacking));
                 lacking
             }
@@ -173,7 +172,7 @@ impl Outside<Who> for PlacementContext<'_> {
         if let Some((_, short)) = self.short.iter().find(|(known, _)| *known == shape) {
             return short.clone();
         }
-        let short = (self.view.nodes.short)(&*wanted.spec()?, &shape.0, groups);
+        let short = (self.view.nodes.short)(&shape.1, &shape.0, groups);
         if short.is_some() {
             self.again_in(LOOK_FOR_NODES_AGAIN);
         }

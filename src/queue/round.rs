@@ -33,11 +33,11 @@ use super::reservations::Reservation;
 use super::schedule::{Rules, schedule};
 
 /// What FluxJobs are told where nobody has made room.
-/// Instead of figures, for all but the first of those that lack the same: figures change with each node, and each sentence is
-/// written.
-const LIKE_ANOTHER: &str = "one like it that is before it in line says what they lack";
-
 const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";
+
+/// In place of the figures, for all but the first with the same lack: they change with each node, and each change writes a
+/// status.
+const LIKE_ANOTHER: &str = "for the same reason as one before it in line, whose message has the figures";
 
 /// All that a round looks at: of one namespace.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ pub(crate) struct View<'a> {
     pub now: Timestamp,
     /// Its FluxSetup.
     pub setup: Option<&'a Arc<FluxSetup>>,
-    /// That there is one that was never read, as people are told it.
+    /// Why its FluxSetup was never read, if it exists and cannot be read.
     pub unreadable: Option<&'a str>,
     /// PriorityClasses of the cluster.
     pub priorities: &'a Priorities,
@@ -154,7 +154,7 @@ pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
             None => round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP),
             Some(told) => {
                 round.nothing_starts(view, &candidates, terms, told);
-                // By what rules those are made that were let in before is not known either.
+                // Those that were admitted before are not made either: their limits are in the FluxSetup.
                 round.jobs.retain(|(_, step)| !matches!(step.then, Then::Create(_) | Then::Send(_)));
             }
         }

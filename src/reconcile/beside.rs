@@ -146,8 +146,7 @@ fn revision(pod: &Pod) -> String {
     digest(&serde_json::to_value(pod).expect("Kubernetes objects have a JSON form"))
 }
 
-/// The lead's Service with the port on the nodes that it has, or had before somebody deleted it: bursts hold that until they are
-/// told another one.
+/// The lead's Service with the `nodePort` that it has, or had before it was deleted: brokers of bursts still connect to that one.
 fn with_port(known: &Known, service: &Service) -> Option<Service> {
     let on_nodes = service.spec.as_ref()?.type_.as_deref() == Some("NodePort");
     let port = known.node_port().or(known.status().lead.node_port).filter(|_| on_nodes)?;

@@ -41,8 +41,8 @@ const LEFT_OVER_RETRY: Duration = Duration::from_secs(1);
 /// How often it is asked whether a FluxJob has taken over how its MiniCluster ended.
 const TOLD_RETRY: Duration = Duration::from_secs(1);
 
-/// Between two statuses of which the second says nothing that anybody waits for: see [`differ_by_progress`]. Each wakes all that
-/// watch MiniClusters, and a burst passes five phases in a second.
+/// The least time before a status that only adds progress ([`differ_by_progress`]). Each status wakes all that watch
+/// MiniClusters, and a burst passes five phases in a second.
 const PACE: Duration = Duration::from_secs(1);
 
 /// What came of carrying a decision out.

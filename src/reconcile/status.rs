@@ -26,8 +26,8 @@ use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
-/// Whether the two differ only in what may be told a second later: that there are bursts which nobody holds and nothing keeps,
-/// how those on their way get on, and what all have used where no budget of the root limits that.
+/// Whether the two differ only in progress, which may be told a second later: bursts without a holder, a reason or a ready broker;
+/// phases and messages of bursts; and what was used, where the root has no budget.
 pub(super) fn differ_by_progress(spec: &MiniClusterSpec, before: &MiniClusterStatus, now: &MiniClusterStatus) -> bool {
     let rest = |status: &MiniClusterStatus| {
         let mut status = status.clone();

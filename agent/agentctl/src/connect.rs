@@ -36,8 +36,8 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// How long an agent is asked before it is found again: a leader that becomes a standby answers on, without peers.
 const KEPT_FOR: Duration = Duration::from_secs(15);
 /// For users who may not reach the agent.
-const WITHOUT_AGENT: &str = "without an agent, your own rights may be enough for `agentctl minicluster list` and for \
-                             `agentctl why --help`, with -n NAMESPACE";
+const WITHOUT_AGENT: &str = "`agentctl minicluster list`, and agentctl's command \"why\", need no agent: with -n NAMESPACE \
+                             your own rights may be enough";
 
 /// Where an agent is.
 #[derive(Debug)]
@@ -125,15 +125,15 @@ impl Agent {
     }
 }
 
-/// An agent that a command reads again and again. To find one may run programs of the kubeconfig, so it is kept for a while as
-/// long as it answers.
-pub(crate) struct Kept<'a> {
+/// The agent that a command reads again and again, cached for [`KEPT_FOR`] while it answers: to find one may run plugins of the
+/// kubeconfig.
+pub(crate) struct CachedAgent<'a> {
     target: &'a Target,
     /// And when it was found.
     agent: Option<(Agent, Instant)>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> CachedAgent<'a> {
     pub(crate) fn new(target: &'a Target) -> Self {
         Self { target, agent: None }
     }
@@ -293,7 +293,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let west = target(directory.path(), &[("west", &server([]).await)]);
         let west = Target { endpoint: Some(format!("http://{address}")), ..west };
-        let mut kept = Kept::new(&west);
+        let mut kept = CachedAgent::new(&west);
         kept.read::<Value>("/v1/status").await.unwrap();
         let (kubeconfig, away) = (west.kubeconfig.as_ref().unwrap(), directory.path().join("away"));
         std::fs::rename(kubeconfig, &away).unwrap();
@@ -327,7 +327,7 @@ mod tests {
             [(no_lease, "may you read Leases"), (no_forward, "right to create pods/portforward in tributary-system")]
         {
             let west = target(directory.path(), &[("west", &address)]);
-            let failure = Kept::new(&west).read::<Value>("/v1/status").await.unwrap_err();
+            let failure = CachedAgent::new(&west).read::<Value>("/v1/status").await.unwrap_err();
             let told = failure.to_string();
             assert!(failure.is_denied() && told.contains(takes) && told.contains("minicluster list"), "{told}");
             crate::paste::check::pastes(&told);

@@ -60,8 +60,8 @@ pub(crate) async fn client(target: &Target) -> Result<Client> {
     client_of(config(target).await?)
 }
 
-/// The same without a limit to silence: for a command in a pod.
-pub(crate) async fn patient_client(target: &Target) -> Result<Client> {
+/// A client without a limit to silence: a command in a pod may say nothing for hours.
+pub(crate) async fn exec_client(target: &Target) -> Result<Client> {
     let mut config = config(target).await?;
     config.read_timeout = None;
     client_of(config)
@@ -85,7 +85,7 @@ pub(crate) async fn answers(client: &Client) -> Result<()> {
     }
 }
 
-/// What a patient client is asked before it has to be patient.
+/// Asks `questions` of an [`exec_client`] within [`SILENCE_LIMIT`].
 pub(crate) async fn in_time<T>(questions: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(SILENCE_LIMIT, questions).await.unwrap_or_else(|elapsed| Err(no_answer(elapsed)))
 }
@@ -179,7 +179,7 @@ mod tests {
         let told = ask(client(&target).await).await.unwrap().unwrap_err().to_string();
         assert!(told.contains("does not answer") && told.contains("timed out"), "{told}");
         crate::paste::check::pastes(&told);
-        assert!(ask(patient_client(&target).await).await.is_err());
+        assert!(ask(exec_client(&target).await).await.is_err());
     }
 
     /// The danger: whose proxy, or whose rights, hide the version is told nothing of all that she may read.

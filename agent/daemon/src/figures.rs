@@ -106,8 +106,8 @@ const BURSTS: Described =
 const BURSTS_LONGEST: Described = Described::gauge(
     "bursts_longest_seconds",
     &[("state", &["nowhere", "queued", "joining"])],
-    "Seconds since the burst of a root of this cluster could be complete that is in this state and waits longest: it runs nowhere, \
-     waits in a queue of Kueue at its peer, or a peer took it and brokers are missing; 0 if there is none",
+    "Longest wait in seconds among the bursts of roots of this cluster, by state: placed nowhere; in a queue of Kueue at its peer; \
+     taken by a peer, with brokers missing. 0 if there is none",
 );
 const HOSTED: Described =
     Described::gauge("hosted_bursts", &[("phase", BURST_PHASE_WORDS)], "Bursts that run here for peers");

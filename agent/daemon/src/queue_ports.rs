@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::minicluster::MiniClusterSpec;
 use tributary::bursting::Bursting;
 use tributary::bursting::nodes::NodeChoice;
 use tributary::bursting::provider::grants::Grants;
@@ -14,22 +13,18 @@ use tributary::bursting::root::whole;
 use tributary::bursting::timing::Times;
 use tributary::contract::{NamespaceRoom, PeerName};
 use tributary::queue::hosted_usage::HostedUsage;
-use tributary::queue::nodes::Nodes;
+use tributary::queue::nodes::{NodeRules, Nodes};
 use tributary::queue::overflow::{Part, Peers, Sender};
 
 /// What the nodes have room for, by what bursting sees of them.
 pub(crate) fn nodes_of(bursting: &Arc<Bursting>) -> Nodes {
-    fn choice(spec: &MiniClusterSpec) -> NodeChoice<'_> {
-        NodeChoice {
-            selector: &spec.pod.node_selector,
-            affinity: &spec.pod.node_affinity,
-            tolerations: &spec.pod.tolerations,
-        }
+    fn choice(rules: &NodeRules) -> NodeChoice<'_> {
+        NodeChoice { selector: &rules.selector, affinity: &rules.affinity, tolerations: &rules.tolerations }
     }
     let (now, ever) = (bursting.clone(), bursting.clone());
     Nodes {
-        lacking: Arc::new(move |spec, wanted, coming| now.lacking(choice(spec), wanted, coming)),
-        short: Arc::new(move |spec, wanted, groups| ever.short(choice(spec), wanted, groups)),
+        lacking: Arc::new(move |rules, wanted, coming| now.lacking(choice(rules), wanted, coming)),
+        short: Arc::new(move |rules, wanted, groups| ever.short(choice(rules), wanted, groups)),
     }
 }
 

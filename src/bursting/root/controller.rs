@@ -58,7 +58,7 @@ const TAKEN_RETRY: Duration = Duration::from_secs(15);
 /// How often it is asked whether a Burst has gone with its root.
 const LEFT_RETRY: Duration = Duration::from_secs(5);
 
-/// When an answer is looked at that tells of progress alone.
+/// How long an answer waits that only tells progress.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a peer that asks for the certificate waits until its root's status names it, and between two looks.
@@ -185,13 +185,14 @@ impl Root {
         mark_roots(&self.queue, &self.shared.caches.mini_clusters);
     }
 
-    /// A peer answers something else about a burst. Progress alone is looked at a moment later, with what follows it.
+    /// The answer of a peer about a burst changed. One that only tells progress waits [`PROGRESS_AFTER`], together with what
+    /// follows it.
     pub(crate) fn answered(&self, (peer, uid): &ClaimKey) {
         for burst in self.shared.caches.bursts_by_uid.of(uid.as_str()) {
             let (now, key) = (self.shared.clock.mono(), ObjectKey::of(&*burst));
             let turn = self.pace.lock().turn(uid, now);
             let (known, answers) = (self.fresh.of(&key, Some(burst)), self.shared.exchange.answers(uid));
-            let progress = known.is_some_and(|known| progress::is_all(&known, peer, answers.get(peer)));
+            let progress = known.is_some_and(|known| progress::is_progress_only(&known, peer, answers.get(peer)));
             let at = if progress { turn.max(now + PROGRESS_AFTER) } else { turn };
             self.queue.mark_in(Line::Said(peer.clone()), Key::Burst(key), at);
         }

@@ -1,4 +1,4 @@
-//! Which answers of a peer may wait a moment, since nothing but what people are shown follows from them. Pure.
+//! Which answers of a peer may wait a second: those that only change what people are shown. Pure.
 
 use tributary_api::burst::{Burst, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase::{Accepted, Joining, Provisioning};
@@ -6,9 +6,9 @@ use tributary_contract::{ObservedBurst, PeerName};
 
 use crate::sync_store::Answer;
 
-/// Whether all that an answer of `peer` says beside the status of `burst` is how far it is with the brokers that it was asked
-/// for. Each step of a burst is dated by the peer, so that a later look changes none of its times.
-pub(super) fn is_all(burst: &Burst, peer: &PeerName, answer: Option<&Answer>) -> bool {
+/// Whether an answer of `peer` only tells how far the brokers of `burst` are. The peer dates each step, so waiting changes no
+/// time.
+pub(super) fn is_progress_only(burst: &Burst, peer: &PeerName, answer: Option<&Answer>) -> bool {
     let (Some(status), Some(Answer::Observed(said))) = (&burst.status, answer) else { return false };
     // Each field is named, so that somebody thinks of a new one.
     let ObservedBurst {
@@ -71,7 +71,7 @@ mod tests {
     fn waits(change: impl FnOnce(&mut BurstStatus, &mut ObservedBurst)) -> bool {
         let (mut burst, mut said) = (stored(), said());
         change(burst.status.as_mut().unwrap(), &mut said);
-        is_all(&burst, &"west".into(), Some(&said.into()))
+        is_progress_only(&burst, &"west".into(), Some(&said.into()))
     }
 
     #[test]
@@ -111,8 +111,8 @@ mod tests {
         for (case, change) in changes {
             assert!(!waits(change), "{case}");
         }
-        assert!(!is_all(&stored(), &"west".into(), Some(&Answer::Nothing)), "nothing is left");
-        assert!(!is_all(&stored(), &"west".into(), None), "what was said before the connection");
-        assert!(!is_all(&Burst::default(), &"west".into(), Some(&said().into())), "no status yet");
+        assert!(!is_progress_only(&stored(), &"west".into(), Some(&Answer::Nothing)), "nothing is left");
+        assert!(!is_progress_only(&stored(), &"west".into(), None), "what was said before the connection");
+        assert!(!is_progress_only(&Burst::default(), &"west".into(), Some(&said().into())), "no status yet");
     }
 }

@@ -80,7 +80,8 @@ impl Applier {
         unreachable!("the last look ends the loop")
     }
 
-    /// Creates `desired` unless it exists; what exists is not changed.
+    /// Creates `desired` unless it exists, as [`Applier::own`] would: that sends nothing while nothing changes. What exists is read,
+    /// and not changed.
     ///
     /// # Errors
     /// As [`Applier::own`].

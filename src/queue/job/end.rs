@@ -39,9 +39,9 @@ impl End {
 }
 
 impl Draft<'_> {
-    /// Whether its run here came to an end: then it has ended, also if it is being taken back.
-    pub(super) fn has_ended_here(&mut self, mini_cluster: &MiniCluster) -> bool {
-        let said = mini_cluster.status.clone().unwrap_or_default();
+    /// Finishes the FluxJob if its run here has ended, even while it is taken back. Returns whether it did.
+    pub(super) fn finish_if_ended(&mut self, mini_cluster: &MiniCluster) -> bool {
+        let Some(said) = &mini_cluster.status else { return false };
         let end = match said.phase {
             Some(Phase::Succeeded) => End::Succeeded,
             Some(Phase::Failed) => End::Failed,

@@ -115,7 +115,7 @@ impl Draft<'_> {
             return Vec::new();
         }
         if let Some(ours) = ours {
-            if self.has_ended_here(ours) {
+            if self.finish_if_ended(ours) {
                 return Vec::new();
             }
             self.then = uid_of(&ours.metadata).map_or(Then::Nothing, Then::DeleteMiniCluster);

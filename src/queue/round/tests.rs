@@ -1,12 +1,13 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tributary_api::flux_job::{FluxJobStatus, JobPhase};
-use tributary_api::minicluster::{MiniClusterSpec, Phase};
+use tributary_api::minicluster::Phase;
 use tributary_api::{labels, names};
 use tributary_render::nodes::Gang;
 
 use super::*;
 use crate::hosted_usage;
+use crate::nodes::NodeRules;
 use crate::overflow::{self, Part};
 use crate::priorities::tests::classes;
 
@@ -124,7 +125,7 @@ impl World {
         let most = 4 - self.fewer;
         let (now, ever) = (self.nodes_asked.clone(), self.nodes_asked.clone());
         let nodes = Nodes {
-            lacking: Arc::new(move |_: &MiniClusterSpec, gang: &Gang, coming: &[Gang]| {
+            lacking: Arc::new(move |_: &NodeRules, gang: &Gang, coming: &[Gang]| {
                 now.set(now.get() + 1);
                 let taken: u32 = coming.iter().map(pods).sum();
                 (pods(gang) + taken).saturating_sub(4)

@@ -22,7 +22,7 @@ use crate::kubernetes;
 
 /// Runs `agentctl shell`; the exit code is the command's.
 pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
-    let client = kubernetes::patient_client(target).await?;
+    let client = kubernetes::exec_client(target).await?;
     let namespace = kubernetes::namespace(target, &client);
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let (object, pod) = kubernetes::in_time(async {
@@ -127,8 +127,7 @@ async fn pass_on(stdin: Option<impl AsyncWrite + Unpin>) {
     let _ = stdin.shutdown().await;
 }
 
-/// An output of the command, as it comes. If it cannot be written here, the command has nothing more to say to us: it may have no
-/// end.
+/// Copies an output of the command as it comes. Ends with the first error of writing here: the command itself may never end.
 async fn show(from: Option<impl AsyncRead + Unpin>, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let Some(mut from) = from else { return Ok(()) };
     let mut buffer = [0; 16 * 1024];

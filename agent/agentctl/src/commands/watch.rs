@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use tributary::clock::{Clock, SystemClock};
 
 use crate::cli::{Format, List, Target};
-use crate::connect::Kept;
+use crate::connect::CachedAgent;
 use crate::document::{self, Document};
 use crate::error::Result;
 use crate::output;
@@ -55,7 +55,7 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
 ) -> Result<()> {
     let clock = SystemClock::start();
     let (mut looks, mut shown): (_, Option<String>) = (Looks::default(), None);
-    let mut agent = Kept::new(target);
+    let mut agent = CachedAgent::new(target);
     loop {
         let was_failing = looks.failing;
         let Some(found) = looks.take(agent.read(path).await, output::remark)? else {

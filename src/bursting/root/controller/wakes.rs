@@ -1,5 +1,5 @@
-//! Which changes are a reason to look at a root again: those of what [`Key::Root`] reads. Most changes are the echo of what
-//! agents write into statuses, and it would find what it found before.
+//! Which changes make an agent look at a root again ([`Key::Root`]). Most changes are our own status writes that come back, and
+//! nothing would follow from them.
 //!
 //! Structs are taken apart field by field, so that a new field does not compile before somebody has looked who reads it.
 
@@ -19,8 +19,7 @@ use crate::root::plan;
 use crate::turns::Line;
 use crate::watch::WatchedPod;
 
-/// Marks the roots that `root` names for each object that is new, goes, or is not the same to them any more, as it was and as
-/// it is.
+/// Queues the root of an object that is created, deleted, or changed as `is_same` judges: the root it had, and the one it has.
 pub(super) fn feed<K: Watched>(
     cache: &Cache<K>,
     queue: &Queue<Key, Line>,
@@ -107,7 +106,7 @@ fn of_burst(burst: &Burst) -> impl PartialEq {
         let BurstStatus {
             incarnation: _,
             frozen,
-            // It, the recipients and the phase decide where connections lead: the Burst, which is looked at too, says so.
+            // By peer, recipients and phase, connections are let in: the look at the Burst ([`Key::Burst`]) does that.
             peer: _,
             phase,
             message: _,
@@ -191,7 +190,7 @@ mod tests {
         json!({"type": type_, "status": status, "reason": "RestartRequired", "message": "m", "lastTransitionTime": at})
     }
 
-    /// A root that runs, with all that its status says; `lake-burst-0` is held by a peer, `pond` is declared no more.
+    /// A root that runs, reached by a NodePort; `lake-burst-0` is held by a peer, `pond` is declared no more.
     fn root() -> Value {
         let root = plan::tests::root();
         let map = root.status.as_ref().unwrap().rank_map.clone();
@@ -339,30 +338,34 @@ mod tests {
     #[test]
     fn a_root_is_looked_at_after_each_change_that_a_look_reads() {
         let (lead, stored): (WatchedPod, Vec<Burst>) = (read(&lead()), bursts().iter().map(read).collect());
-        let read_at = read_at(&root(), is_same_root, |root: &MiniCluster| {
+        let found = |root: &MiniCluster| {
             let status = root.status.clone().unwrap_or_default();
             let short: Vec<_> = stored.iter().map(|burst| burst.shortfall(root)).collect();
             let valid = tributary_render::is_valid(root, &tributary_render::Context::default());
             let budget = (root.spec.flux.bursting.budget.clone(), status.bursts_spent);
             let known = (root.metadata.generation, valid, is_of_lead(root, &lead.view), budget);
             (planned(root, &[], &lead), planned(root, &stored, &lead), short, known)
-        });
-        let status = ["phase", "incarnation", "rankMap", "rankMapDigest", "credentialDigest", "credentialSecret"];
-        assert_reads(&read_at, &status.map(|field| format!("/status/{field}")).each_ref().map(String::as_str));
-        assert_reads(
-            &read_at,
-            &[
-                "/status/lead/nodePort",
-                "/status/conditions/0/status",
-                "/status/conditions/1/status",
-                "/status/burstsSpent/seconds",
-            ],
-        );
-        assert_reads(
-            &read_at,
-            &["/status/bursts/0/holder/peer", "/spec/flux/bursting/clusters/0/size", "/metadata/uid"],
-        );
-        assert_reads(&read_at, &["/metadata/labels/tributary.dev~1user", "/metadata/annotations/tributary.dev~1retry"]);
+        };
+        let by_port = read_at(&root(), is_same_root, found);
+        for field in ["phase", "incarnation", "rankMap", "rankMapDigest", "credentialDigest", "credentialSecret"] {
+            assert_reads(&by_port, &[&format!("/status/{field}")]);
+        }
+        let others = [
+            "/status/lead/nodePort",
+            "/status/conditions/0/status",
+            "/status/conditions/1/status",
+            "/status/burstsSpent/seconds",
+            "/status/bursts/0/holder/peer",
+            "/spec/flux/bursting/clusters/0/size",
+            "/metadata/uid",
+            "/metadata/labels/tributary.dev~1user",
+            "/metadata/annotations/tributary.dev~1retry",
+        ];
+        assert_reads(&by_port, &others);
+        let mut balanced = root();
+        balanced["spec"]["flux"]["bursting"]["network"] = json!({"type": "LoadBalancer"});
+        balanced["status"]["lead"]["address"] = json!("203.0.113.9");
+        assert_reads(&read_at(&balanced, is_same_root, found), &["/status/lead/address"]);
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn only_the_first_of_those_that_no_node_could_hold_is_told_figures() {
         };
         let before = told(&mut world, 4);
         assert!(before[0].contains("they can hold 0 of "), "{check}: {}", before[0]);
-        let like = "ends: one like it that is before it in line says what they lack: make it smaller";
+        let like = "ends: for the same reason as one before it in line, whose message has the figures: make it smaller";
         assert!(before[1].contains(like), "{check}: {}", before[1]);
         if check == "Now" {
             assert!(world.told["large-uid"].contains("they can hold 0 of 9"), "{}", world.told["large-uid"]);

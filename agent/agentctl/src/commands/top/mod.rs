@@ -16,7 +16,7 @@ use tributary::clock::{Clock, SystemClock};
 
 use self::scene::{Scene, Tab};
 use crate::cli::{Target, Top};
-use crate::connect::Kept;
+use crate::connect::CachedAgent;
 use crate::error::{Failure, Result};
 
 /// How often keys are looked for by the thread that reads them.
@@ -29,7 +29,7 @@ pub(crate) async fn run(target: &Target, top: &Top) -> Result<()> {
             .hint("`agentctl status --watch` prints what changes"));
     }
     // What cannot work is said before the screen is taken.
-    let mut agent = Kept::new(target);
+    let mut agent = CachedAgent::new(target);
     let mut scene = Scene::new(target.namespace.clone());
     scene.read(agent.read::<FederationStatus>(admin::STATUS).await?, SystemClock::start().wall());
     let mut keys = keys();
