@@ -36,6 +36,10 @@ const API_SERVER: &str = "cd /etc/kubernetes; mv manifests/kube-apiserver.yaml .
      for _ in {1..90}; do pgrep -x kube-apiserver > /dev/null || break; sleep 1; done; sleep 30; \
      mv kube-apiserver.yaml manifests/";
 
+/// Freezes the API server for so long that leadership of the agent is over, or just not, again and again.
+const HANGS: &str = "pgrep -x kube-apiserver > /dev/null || { echo no API server runs here; exit; }; \
+     for seconds in 4 5 6 7; do pkill -STOP -x kube-apiserver; sleep $seconds; pkill -CONT -x kube-apiserver; sleep 15; done";
+
 /// Asks the brokers of the burst again and again, and notes how long each answer took, in microseconds.
 const LISTENER: &str = "while sleep 0.5; do begun=${EPOCHREALTIME/./}; flux exec -r 2-3 true && \
      echo $((${EPOCHREALTIME/./} - begun)); done > /tmp/answers";
@@ -116,6 +120,23 @@ async fn the_scenario(releases: &Releases<'_>) {
         begun.goes_on("both API servers were away for half a minute").await;
     } else {
         skip("API servers that restart: nobody says how to run something on a node, or they are none of kubeadm's");
+    }
+
+    let mut hung = true;
+    for (index, one) in releases.both.iter().enumerate() {
+        // Where no node is a control plane, it may run beside them.
+        let node = match control_plane(one).await {
+            Some(node) => node,
+            None => {
+                Api::<Node>::all(one.client.clone()).list(&ListParams::default()).await.unwrap().items[0].name_any()
+            }
+        };
+        let hangs = tokio::task::spawn_blocking(move || clusters.on_node(index, &node, HANGS).unwrap());
+        hung &= hangs.await.unwrap();
+    }
+    match hung {
+        true => drop(begun.goes_on("API servers hung for 4 to 7 s, again and again").await),
+        false => skip("API servers that hang: nobody says how to run something on their node"),
     }
 
     match clusters.network(Cut::Agents).unwrap() {
