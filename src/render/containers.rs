@@ -177,10 +177,11 @@ fn environment(container: &Container) -> Vec<EnvVar> {
         let source = EnvVarSource { secret_key_ref: Some(key), ..EnvVarSource::default() };
         EnvVar { name: name.clone(), value: None, value_from: Some(source) }
     });
-    literal.chain(secret).collect()
+    secret.chain(literal).collect()
 }
 
-/// Kubernetes expands `$(NAME)` in a value to a variable that comes before it: what a value names comes first.
+/// Kubernetes expands `$(NAME)` in a value to a variable that comes before it: what a value names comes first, so Secrets do,
+/// too.
 ///
 /// Source: <https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/>
 fn in_order(environment: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
@@ -276,14 +277,16 @@ mod tests {
             ("PREFIX", "$(ROOT)/$(PREFIX)/$(UNKNOWN)"),
             ("ROOT", "/data"),
             ("ROUND", "$(CIRCLE)"),
+            ("URL", "db://lab:$(WORD)@db"),
         ];
         let container = Container {
             environment: environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            secrets: serde_json::from_str(r#"{"WORD": {"name": "db", "key": "word"}}"#).unwrap(),
             ..Container::default()
         };
         let rendered = super::environment(&container);
         let names: Vec<_> = rendered.iter().map(|variable| variable.name.as_str()).collect();
-        assert_eq!(names, ["ROOT", "PREFIX", "BIN", "CIRCLE", "ROUND"]);
+        assert_eq!(names, ["WORD", "ROOT", "PREFIX", "BIN", "URL", "CIRCLE", "ROUND"]);
         for variable in &rendered {
             assert_eq!(variable.value.as_ref(), container.environment.get(&variable.name));
         }

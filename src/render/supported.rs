@@ -83,8 +83,7 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";
-    let nobody_submits = spec.interactive && spec.flux.option_flags.is_some();
-    found.on(nobody_submits, "spec.flux", "optionFlags", WAITS_FOR_PEOPLE);
+    found.submission(model);
     found.network(&bursting.network, path);
     found.on(!model.has_bursts() && bursting.wait != Default::default(), path, "wait", no_bursts);
     found.on(!model.has_bursts() && bursting.span, path, "span", "there are no bursts to span");
@@ -136,6 +135,32 @@ impl Found {
         }
     }
 
+    /// How the command becomes a job, where nothing of ours submits one.
+    fn submission(&mut self, model: &Model<'_>) {
+        let (spec, runner) = (model.spec, model.runner.container);
+        let has_script = runner.commands.script.is_some();
+        let is_batch = runner.batch && !has_script;
+        let nobody_submits = if spec.interactive {
+            Some(WAITS_FOR_PEOPLE)
+        } else if spec.is_launcher(runner) && !is_batch {
+            Some("a launcher submits its jobs itself")
+        } else if runner.command.is_none() && !has_script {
+            Some("there is no command to submit")
+        } else {
+            None
+        };
+        if let Some(why) = nobody_submits {
+            self.on(spec.flux.option_flags.is_some(), "spec.flux", "optionFlags", why);
+        }
+        let why = nobody_submits.or(is_batch.then_some("the lines of a batch are submitted one by one"));
+        if let Some(why) = why {
+            self.on(spec.flux.submit_command.is_some(), "spec.flux", "submitCommand", why);
+        }
+        let beside_script = runner.batch && has_script && !spec.interactive;
+        let path = format!("spec.containers[{}]", model.runner.index);
+        self.on(beside_script, &path, "batch", "commands.script is the command");
+    }
+
     fn network(&mut self, network: &BurstNetwork, path: &str) {
         let by_node = network.kind == BurstNetworkType::NodePort && network.address.is_none();
         let why = "no address of a node is used";
@@ -158,5 +183,98 @@ impl Found {
         ] {
             self.on(text.is_some(), path, field, OWN_ENTRYPOINT);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_api::minicluster::MiniCluster;
+
+    use super::ORIGIN;
+    use crate::tests::lake;
+    use crate::{Context, render};
+
+    #[test]
+    fn fields_without_effect_are_named_with_the_reason() {
+        let unsupported = |spec: &str| render(&lake(spec), &Context::default()).unwrap().unsupported;
+        assert_eq!(
+            unsupported(
+                "
+      containers:
+      - {runFlux: true, batchRaw: true, noWrapEntrypoint: true, commands: {servicePre: a}}
+      - {name: a, batch: true, cores: 2, commands: {prefix: a, brokerPre: b}}
+      - {name: b, noWrapEntrypoint: true, command: a, commands: {init: b, pre: c}}
+      services:
+      - {name: a, commands: {init: b}}
+      - {name: b, command: a, commands: {init: b, prefix: c}}
+      flux: {bursting: {wait: {for: 0, timeout: 1s}}}
+    "
+            ),
+            [
+                "spec.containers[0].noWrapEntrypoint (Flux is started by a script of ours)",
+                "spec.containers[0].batchRaw (it needs batch)",
+                "spec.containers[0].commands.servicePre (it is for containers beside the one that runs Flux)",
+                "spec.containers[1].batch (it is for the container that runs Flux)",
+                "spec.containers[1].cores (it is for the container that runs Flux)",
+                "spec.containers[1].commands.prefix (it is for the container that runs Flux)",
+                "spec.containers[1].commands.brokerPre (it is for the container that runs Flux)",
+                "spec.containers[2].command (the image's own entrypoint runs)",
+                "spec.containers[2].commands.init (the image's own entrypoint runs)",
+                "spec.containers[2].commands.pre (the image's own entrypoint runs)",
+                "spec.services[0].commands.init (the image's own entrypoint runs)",
+                "spec.services[1].commands.prefix (it is for the container that runs Flux)",
+                "spec.flux.bursting.wait (there are no bursts to wait for)",
+            ]
+        );
+        let interactive = "an interactive instance waits for people, and runs nothing itself";
+        assert_eq!(
+            unsupported(
+                "  interactive: true\n  containers: [{command: hostname, launcher: true}]\n  flux: {optionFlags: -v}\n"
+            ),
+            ["containers[0].command", "containers[0].launcher", "flux.optionFlags"]
+                .map(|field| format!("spec.{field} ({interactive})"))
+        );
+        // How a command is submitted, where nothing of ours submits it.
+        let options = "  flux: {optionFlags: -v, submitCommand: flux run}\n";
+        for (container, fields, why) in [
+            ("{command: a}", &[][..], ""),
+            (
+                "{command: a, launcher: true}",
+                &["flux.optionFlags", "flux.submitCommand"],
+                "a launcher submits its jobs itself",
+            ),
+            ("{}", &["flux.optionFlags", "flux.submitCommand"], "there is no command to submit"),
+            ("{command: a, batch: true}", &["flux.submitCommand"], "the lines of a batch are submitted one by one"),
+            ("{commands: {script: a}, batch: true}", &["containers[0].batch"], "commands.script is the command"),
+        ] {
+            let expected: Vec<_> = fields.iter().map(|field| format!("spec.{field} ({why})")).collect();
+            assert_eq!(unsupported(&format!("  containers: [{container}]\n{options}")), expected, "{container}");
+        }
+        assert_eq!(
+            unsupported(
+                "  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel, address: a.example, port: 9, ipFamilies: [IPv6], \
+                 preferredAddressTypes: [InternalIP]}, clusters: [{}]}}\n"
+            ),
+            [
+                "spec.flux.bursting.network.preferredAddressTypes (no address of a node is used)",
+                "spec.flux.bursting.network.ipFamilies (a tunnel needs no address)",
+                "spec.flux.bursting.network.address (a tunnel needs no address)",
+                "spec.flux.bursting.network.port (it goes with address)",
+            ]
+        );
+    }
+
+    /// The danger: its owner waits for it to go, and nobody deletes it.
+    #[test]
+    fn what_multikueue_made_does_not_go_by_itself() {
+        let mut made = lake("  containers: [{}]\n  cleanup: true\n  ttlSecondsAfterFinished: 0\n");
+        let unsupported = |object: &MiniCluster| render(object, &Context::default()).unwrap().unsupported;
+        assert_eq!(unsupported(&made), Vec::<String>::new());
+        made.metadata.labels = Some([(ORIGIN.to_owned(), "multikueue".to_owned())].into());
+        let why = "MultiKueue deletes what it has made here; it is for the MiniCluster in the manager";
+        assert_eq!(
+            unsupported(&made),
+            ["cleanup", "ttlSecondsAfterFinished"].map(|field| format!("spec.{field} ({why})"))
+        );
     }
 }

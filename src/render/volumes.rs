@@ -94,16 +94,27 @@ fn reference_problems(field: &str, volume: &ContainerVolume) -> Vec<Problem> {
 
 /// A source from one container serves all that name the volume.
 fn remember<'a>(sources: &mut BTreeMap<&'a str, Volume>, name: &'a str, source: Option<Volume>) -> Result<(), String> {
-    match (source, sources.get(name)) {
-        (Some(source), Some(known)) if source != *known => {
-            Err(format!("another container has a volume {name} of another source: give one of them another name"))
-        }
-        (Some(source), _) => {
-            sources.insert(name, source);
-            Ok(())
-        }
-        (None, _) => Ok(()),
+    let Some(mut source) = source else { return Ok(()) };
+    let Some(known) = sources.get_mut(name) else {
+        sources.insert(name, source);
+        return Ok(());
+    };
+    // A driver gives the pod one volume: only to be read if nobody writes to it.
+    if let (Some(csi), Some(known)) = (&mut source.csi, &mut known.csi) {
+        known.read_only = known.read_only.and(csi.read_only);
+        csi.read_only = known.read_only;
     }
+    // Whoever says nothing of a directory's medium and size takes it as the others say.
+    let bare = Some(EmptyDirVolumeSource::default());
+    match (&source.empty_dir, &known.empty_dir) {
+        (Some(_), said) if *said == bare => known.empty_dir = source.empty_dir.clone(),
+        (said, Some(_)) if *said == bare => source.empty_dir = known.empty_dir.clone(),
+        _ => {}
+    }
+    if source == *known {
+        return Ok(());
+    }
+    Err(format!("another container has a volume {name} of another source: give one of them another name"))
 }
 
 fn mount<'a>(name: &str, volume: &'a ContainerVolume, taken: &mut BTreeSet<&'a str>) -> Result<VolumeMount, String> {

@@ -53,6 +53,8 @@ const ENVIRONMENT: &str = include_str!("environment.sh");
 const ENVIRONMENT_VIEW: &str = include_str!("environment_view.sh");
 const SIGNALS: &str = include_str!("signals.sh");
 const READY: &str = include_str!("ready.sh");
+/// What the container that runs Flux found it by, for programs that start later.
+const PATHS: &str = include_str!("paths.sh");
 const JOINED: &str = include_str!("joined.sh");
 const DIAGNOSE: &str = include_str!("diagnose.sh");
 const RESTFUL: &str = include_str!("restful.sh");
@@ -91,7 +93,7 @@ impl File {
 
     /// Whether the service pod needs it.
     pub(super) fn is_of_services(&self) -> bool {
-        self.key.starts_with("services-")
+        self.name.starts_with("services-")
     }
 }
 
@@ -145,17 +147,21 @@ fn ready(model: &Model<'_>) -> String {
         values += "export PATH=$PATH:$viewbase/view/bin\n";
     }
     let user = User::of(model.runner.container).map_or_else(|| AS_IT_IS.to_owned(), User::find);
-    Parts::default().with("settings", values).with("user", user).with("joined", JOINED).fill(READY)
+    Parts::default().with("settings", values).with("paths", PATHS).with("user", user).with("joined", JOINED).fill(READY)
 }
 
 fn diagnose(model: &Model<'_>) -> String {
     Parts::default().with("settings", settings([("viewbase", model.spec.flux.mount_path())])).fill(DIAGNOSE)
 }
 
+/// A variable of `flux.environment`.
+fn export((name, value): (&String, &String)) -> String {
+    format!("export {name}={}", words::with_variables(value))
+}
+
 /// The parts of `environment.sh`: the same in every container of the pods.
 fn environment(model: &Model<'_>) -> Parts {
     let flux = &model.spec.flux;
-    let export = |(name, value): (&String, &String)| format!("export {name}={}", words::with_variables(value));
     let exports: Vec<String> = flux.environment.iter().map(export).collect();
     let python = flux.container.python_path.as_deref().unwrap_or_default();
     let values = settings([("_environment", exports.join("\n").as_str()), ("_python_path", python)]);

@@ -69,6 +69,7 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
         .with("user", user.map(User::make).unwrap_or_default())
         .with("environment", environment(model).fill(ENVIRONMENT))
         .with("output", output(hooks.container.logs()))
+        .when(user.is_some(), "output", user::NEW_OUTPUT)
         .with("script", hooks.script_line())
         .with("options", options::broker_options(model))
         .when(spec.flux.munge_secret.is_some(), "munge", MUNGE)

@@ -22,7 +22,9 @@ if [ -n "$terminating" ]; then exit 143; fi
     trap 'wait; exit 143' TERM
     :
     #@command
+    #@kept
     #@post
+    #@ended
 ) <&0 &
 child=$!
 if [ -n "$terminating" ]; then terminate; fi

@@ -4,9 +4,9 @@
 
 use tributary_api::minicluster::{MiniCluster, RunnerError};
 
-use super::AS_IT_IS;
 use super::template::{Parts, settings};
 use super::user::User;
+use super::{AS_IT_IS, PATHS};
 
 const SHELL: &str = include_str!("shell.sh");
 
@@ -24,7 +24,14 @@ pub fn shell(
     let exports: String = environment.iter().map(|(name, _)| format!("export {name}\n")).collect();
     let values = settings([("viewbase", mini_cluster.spec.flux.mount_path())]) + &settings(environment.iter().copied());
     let user = User::of(runner).map_or_else(|| AS_IT_IS.to_owned(), User::find);
-    let script = Parts::default().with("settings", values + &exports).with("user", user).fill(SHELL);
+    // Its own paths are among them.
+    let ours: String = mini_cluster.spec.flux.environment.iter().map(|one| super::export(one) + "\n").collect();
+    let script = Parts::default()
+        .with("settings", values + &exports)
+        .with("paths", PATHS)
+        .with("environment", ours)
+        .with("user", user)
+        .fill(SHELL);
     // The name that bash gives itself in messages follows the script.
     let words = ["/bin/bash", "-c", &script, "agentctl"].map(str::to_owned);
     Ok(words.into_iter().chain(command.iter().cloned()).collect())
@@ -63,7 +70,10 @@ mod tests {
         let run_directory = directory.path().join("config/run/flux");
         std::fs::create_dir_all(&run_directory).unwrap();
         let _socket = UnixListener::bind(run_directory.join("local")).unwrap();
-        std::fs::write(directory.path().join("flux-view.sh"), "export PATH=/view/bin:$PATH SITE='a b'\n").unwrap();
+        // A container beside Flux was the last one to write the first of them.
+        std::fs::write(directory.path().join("flux-view.sh"), "export PATH=/beside:$PATH SITE='a b'\n").unwrap();
+        std::fs::write(run_directory.join("paths"), format!("PATH=/view/bin:{}\nLD_LIBRARY_PATH=/mpi\n", env!("PATH")))
+            .unwrap();
         let script = "echo \"$PATH|$FLUX_URI|$SITE|$TERM|$1\"; exit 7";
         let (code, text) = run(path, &["bash", "-c", script, "x", "it's one word"]);
         assert_eq!(code, Some(7));

@@ -76,9 +76,10 @@ pub(crate) fn has_last_words(container: &Container) -> bool {
     container.commands.post.is_some() && (container.diagnostics || main(container) == Hook::Command)
 }
 
-/// Whether a container speaks with Flux. Any other, such as a server that the command of Flux asks, starts at once.
+/// Whether a container speaks with Flux. Any other, such as a server that the command of Flux asks (InfluxDB, too), starts at
+/// once.
 fn asks_flux(container: &Container) -> bool {
-    let names_flux = |text: &String| text.to_ascii_lowercase().contains("flux");
+    let names_flux = |text: &String| text.to_ascii_lowercase().replace("influx", "").contains("flux");
     let Container { command, commands, environment, .. } = container;
     let shell = [command, &commands.script, &commands.init, &commands.service_pre, &commands.pre, &commands.post];
     let variables = environment.iter().flat_map(|(name, value)| [name, value]);
@@ -108,12 +109,17 @@ fn diagnose() -> String {
 }
 
 fn service(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
+    let strict = model.spec.logging.strict;
+    // The kubelet starts a service again by the code of its command. A strict one ends before `post`.
+    let kept = !strict && hooks.container.commands.post.is_some();
     Parts::default()
-        .when(model.spec.logging.strict, "strict", "set -eu")
+        .when(strict, "strict", "set -eu")
         .with("init", hooks.line(Hook::Init))
         .with("servicePre", hooks.line(Hook::ServicePre))
         .with("script", hooks.script_line())
         .with("command", hooks.line(Hook::Command))
+        .when(kept, "kept", "_code=$?; (exit \"$_code\")")
         .with("post", hooks.line(Hook::Post))
+        .when(kept, "ended", "_post=$?; if [ \"$_code\" = 0 ]; then _code=$_post; fi; exit \"$_code\"")
         .fill(SERVICE)
 }

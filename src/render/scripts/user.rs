@@ -9,6 +9,8 @@ use super::template::settings;
 
 const USER: &str = include_str!("user.sh");
 const NEW: &str = include_str!("user_new.sh");
+/// Shell that finds out whether the directory for output is there already.
+pub(super) const NEW_OUTPUT: &str = "_new_output=; if [[ ! -d $FLUX_OUTPUT_DIR ]]; then _new_output=1; fi";
 /// Shell that gives the user what Flux writes.
 pub(super) const OWNS: &str = include_str!("user_owns.sh");
 

@@ -156,21 +156,29 @@ type Volumes = (volumes::UserVolumes, volumes::UserVolumes);
 
 fn volumes_of(name: &str, spec: &MiniClusterSpec) -> Result<Volumes, Vec<Problem>> {
     use super::scripts::{CURVE_DIR, ENDS_DIR, OPERATOR_DIR};
-    let mut taken = vec![OPERATOR_DIR, CURVE_DIR, ENDS_DIR, rendered::HOME, rendered::SOFTWARE, spec.flux.mount_path()];
+    let has_view = !spec.flux.container.disable;
+    let mut taken = vec![OPERATOR_DIR, CURVE_DIR, ENDS_DIR, rendered::HOME];
+    taken.extend(has_view.then_some(rendered::SOFTWARE));
     taken.extend(spec.flux.munge_secret.is_some().then_some(rendered::MUNGE));
+    let mut problems = Vec::new();
+    let mount_path = spec.flux.mount_path();
+    if taken.contains(&mount_path.trim_end_matches('/')) {
+        let message = format!("{mount_path} has another directory of Flux in it already: choose another path");
+        problems.push(Problem::new("spec.flux.container.mountPath", reason::INVALID_VOLUME, message));
+    }
+    taken.push(mount_path);
     let pods = volumes::resolve((name, spec), &spec.containers, "spec.containers", &taken);
     let services = volumes::resolve((name, spec), &spec.services, "spec.services", &[OPERATOR_DIR]);
     let entrypoint = objects::entrypoint(name);
-    let ours = [
-        rendered::HOME_VOLUME,
-        rendered::SOFTWARE_VOLUME,
-        rendered::CURVE_VOLUME,
-        rendered::ENDS_VOLUME,
-        rendered::MUNGE_VOLUME,
-        &entrypoint,
-        spec.flux.view_name(),
-    ];
-    let mut problems = Vec::new();
+    let mut ours =
+        vec![rendered::HOME_VOLUME, rendered::CURVE_VOLUME, rendered::ENDS_VOLUME, rendered::MUNGE_VOLUME, &entrypoint];
+    ours.extend(has_view.then_some(rendered::SOFTWARE_VOLUME));
+    let view = spec.flux.view_name();
+    if ours.contains(&view) {
+        let message = format!("a volume {view} is made for Flux already: choose another name");
+        problems.push(Problem::new("spec.flux.container.name", reason::CONFLICTING_FIELDS, message));
+    }
+    ours.push(view);
     for (path, containers) in [("spec.containers", &spec.containers), ("spec.services", &spec.services)] {
         for (index, container) in containers.iter().enumerate() {
             for volume in container.volumes().into_keys().filter(|volume| ours.contains(volume)) {

@@ -3,8 +3,7 @@
 mod kubernetes;
 
 use serde_json::json;
-use tributary_api::minicluster::{FluxRestful, MiniCluster};
-use tributary_api::workload::ORIGIN;
+use tributary_api::minicluster::FluxRestful;
 
 use crate::tests::lake;
 use crate::{Context, HostedSide, rank_map_of, render};
@@ -277,6 +276,54 @@ fn volumes() {
             "spec.containers[1].volumes.d: another container has a volume d of another source: give one of them another name",
         ),
     ]);
+    check_with(&[
+        (
+            "flux: {container: {name: flux-curve}}",
+            "spec.flux.container.name: a volume flux-curve is made for Flux already: choose another name",
+        ),
+        (
+            "flux: {container: {mountPath: /opt/software/}}",
+            "spec.flux.container.mountPath: /opt/software/ has another directory of Flux in it already: choose another path",
+        ),
+    ]);
+}
+
+#[test]
+fn containers_share_a_volume_that_one_of_them_says_more_of() {
+    let volumes = |one: &str, other: &str, flux: &str| {
+        let spec = format!(
+            "  containers: [{{runFlux: true, volumes: {{d: {one}}}}}, {{name: s, volumes: {{d: {other}}}}}]\n  flux: {{container: {flux}}}\n"
+        );
+        let pod = render(&lake(&spec), &Context::default()).unwrap().job.spec.unwrap().template.spec.unwrap();
+        pod.volumes.unwrap().into_iter().find(|volume| volume.name == "d").unwrap()
+    };
+    let (reads, writes) =
+        ("{csiDriver: data.example, path: /d, readOnly: true}", "{csiDriver: data.example, path: /d}");
+    for (one, other, read_only) in [(reads, reads, Some(true)), (reads, writes, None), (writes, reads, None)] {
+        assert_eq!(volumes(one, other, "{}").csi.unwrap().read_only, read_only, "{one}, {other}");
+    }
+    let (bare, sized) = ("{emptyDir: true}", "{emptyDir: true, emptyDirMedium: memory, emptyDirSizeLimit: 8Gi}");
+    for (one, other) in [(bare, sized), (sized, bare)] {
+        let directory = volumes(one, other, "{}").empty_dir.unwrap();
+        assert_eq!((directory.medium.as_deref(), directory.size_limit.unwrap().0.as_str()), (Some("Memory"), "8Gi"));
+    }
+    // Where the image brings Flux, nothing of ours is at this path.
+    let software = "{claimName: site, path: /opt/software}";
+    assert!(volumes(software, "{path: /d}", "{disable: true}").persistent_volume_claim.is_some());
+}
+
+/// The danger: the pods of the Job go without their first script.
+#[test]
+fn a_view_is_named_as_a_service_is() {
+    let spec = "  containers: [{}]\n  services: [{name: db, command: a}]\n  flux: {container: {name: services-view}}\n";
+    let rendered = render(&lake(spec), &Context::default()).unwrap();
+    let items = |pod: &k8s_openapi::api::core::v1::PodSpec| {
+        let volumes = pod.volumes.iter().flatten().filter_map(|volume| volume.config_map.clone());
+        volumes.flat_map(|map| map.items.unwrap_or_default()).map(|item| item.path).collect::<Vec<_>>()
+    };
+    let has_init = |pod: &k8s_openapi::api::core::v1::PodSpec| items(pod).contains(&"flux-init.sh".to_owned());
+    assert!(has_init(&rendered.job.spec.unwrap().template.spec.unwrap()));
+    assert!(!has_init(&rendered.service_pod.unwrap().spec.unwrap()));
 }
 
 #[test]
@@ -485,71 +532,6 @@ fn everything_that_is_wrong_is_said_at_once() {
     );
     let fields: Vec<_> = problems.unwrap_err().into_iter().map(|problem| problem.field).collect();
     assert_eq!(fields, ["spec.minSize", "spec.containers[0].launcher", "spec.tasks"]);
-}
-
-#[test]
-fn fields_without_effect_are_named_with_the_reason() {
-    let unsupported = |spec: &str| render(&lake(spec), &Context::default()).unwrap().unsupported;
-    assert_eq!(
-        unsupported(
-            "
-  containers:
-  - {runFlux: true, batchRaw: true, noWrapEntrypoint: true, commands: {servicePre: a}}
-  - {name: a, batch: true, cores: 2, commands: {prefix: a, brokerPre: b}}
-  - {name: b, noWrapEntrypoint: true, command: a, commands: {init: b, pre: c}}
-  services:
-  - {name: a, commands: {init: b}}
-  - {name: b, command: a, commands: {init: b, prefix: c}}
-  flux: {bursting: {wait: {for: 0, timeout: 1s}}}
-"
-        ),
-        [
-            "spec.containers[0].noWrapEntrypoint (Flux is started by a script of ours)",
-            "spec.containers[0].batchRaw (it needs batch)",
-            "spec.containers[0].commands.servicePre (it is for containers beside the one that runs Flux)",
-            "spec.containers[1].batch (it is for the container that runs Flux)",
-            "spec.containers[1].cores (it is for the container that runs Flux)",
-            "spec.containers[1].commands.prefix (it is for the container that runs Flux)",
-            "spec.containers[1].commands.brokerPre (it is for the container that runs Flux)",
-            "spec.containers[2].command (the image's own entrypoint runs)",
-            "spec.containers[2].commands.init (the image's own entrypoint runs)",
-            "spec.containers[2].commands.pre (the image's own entrypoint runs)",
-            "spec.services[0].commands.init (the image's own entrypoint runs)",
-            "spec.services[1].commands.prefix (it is for the container that runs Flux)",
-            "spec.flux.bursting.wait (there are no bursts to wait for)",
-        ]
-    );
-    let interactive = "an interactive instance waits for people, and runs nothing itself";
-    assert_eq!(
-        unsupported(
-            "  interactive: true\n  containers: [{command: hostname, launcher: true}]\n  flux: {optionFlags: -v}\n"
-        ),
-        ["containers[0].command", "containers[0].launcher", "flux.optionFlags"]
-            .map(|field| format!("spec.{field} ({interactive})"))
-    );
-    assert_eq!(
-        unsupported(
-            "  containers: [{}]\n  flux: {bursting: {network: {type: Tunnel, address: a.example, port: 9, ipFamilies: [IPv6], \
-             preferredAddressTypes: [InternalIP]}, clusters: [{}]}}\n"
-        ),
-        [
-            "spec.flux.bursting.network.preferredAddressTypes (no address of a node is used)",
-            "spec.flux.bursting.network.ipFamilies (a tunnel needs no address)",
-            "spec.flux.bursting.network.address (a tunnel needs no address)",
-            "spec.flux.bursting.network.port (it goes with address)",
-        ]
-    );
-}
-
-/// The danger: its owner waits for it to go, and nobody deletes it.
-#[test]
-fn what_multikueue_made_does_not_go_by_itself() {
-    let mut made = lake("  containers: [{}]\n  cleanup: true\n  ttlSecondsAfterFinished: 0\n");
-    let unsupported = |object: &MiniCluster| render(object, &Context::default()).unwrap().unsupported;
-    assert_eq!(unsupported(&made), Vec::<String>::new());
-    made.metadata.labels = Some([(ORIGIN.to_owned(), "multikueue".to_owned())].into());
-    let why = "MultiKueue deletes what it has made here; it is for the MiniCluster in the manager";
-    assert_eq!(unsupported(&made), ["cleanup", "ttlSecondsAfterFinished"].map(|field| format!("spec.{field} ({why})")));
 }
 
 #[test]

@@ -162,9 +162,29 @@ fn what_a_sidecar_has_set_is_there_when_it_has_ended() {
     assert_eq!(pod.seen(&pod.read("after")), "a /root / /mnt/flux/view /mnt/flux/view/lib/python3.11\n");
 }
 
+/// The danger: the kubelet takes a database that has crashed for one that has ended well.
+#[test]
+fn a_service_ends_with_the_code_of_its_command_after_the_shell_that_comes_last() {
+    for (command, post, code) in [
+        ("sh -c 'exit 7'", "true", 7),
+        ("false", "echo again", 1),
+        ("true", "true", 0),
+        ("true", "false", 1),
+        ("exit 5", "true", 5),
+        ("set -e; false; true", "true", 1),
+        ("sh -c 'exit 7'", "[ $? = 7 ] && exit 8", 8),
+    ] {
+        let db = format!("{{name: db, command: \"{command}\", commands: {{post: '{post}'}}}}");
+        let pod = Pod::new(&format!("  containers: [{{runFlux: true, cores: 1}}]\n  services: [{db}]\n"), 0);
+        pod.init();
+        assert_eq!(pod.run("services-0.sh").0, Some(code), "{command}, {post}");
+    }
+}
+
 #[test]
 fn a_sidecar_that_does_not_speak_with_flux_starts_before_it() {
-    let pod = Pod::new("  containers: [{runFlux: true, cores: 1}, {name: side, command: touch $ROOT/serves}]\n", 0);
+    let side = "{name: side, command: touch $ROOT/serves, environment: {INFLUXDB_DB: influxd}}";
+    let pod = Pod::new(&format!("  containers: [{{runFlux: true, cores: 1}}, {side}]\n"), 0);
     pod.init();
     let _running = pod.start("start-1.sh");
     pod.until("serves", "");

@@ -75,6 +75,20 @@ fn a_user_that_the_image_does_not_have_is_made_and_owns_what_flux_writes() {
     assert_eq!(pod.read("etc/passwd").lines().count(), 2);
 }
 
+/// The danger: `logs` is the volume of a group, and each pod makes all of its files this user's.
+#[test]
+fn a_directory_for_output_that_the_user_may_write_to_keeps_its_owners() {
+    for (test, own) in [("true", None), ("false", Some("chown 1002:1002 /data"))] {
+        let pod = pod("fluxUser: {name: river, uid: 1002}, logs: /data", "0", ROOT);
+        std::fs::create_dir_all(pod.path("data")).unwrap();
+        pod.program("bin/test", &format!("#!/bin/bash\n[[ $2 != */data ]] || {test}\n"));
+        let (code, text) = pod.lead();
+        assert_eq!(code, Some(0), "{text}");
+        let calls = calls(&pod);
+        assert_eq!(calls.iter().find(|call| call.contains("/data")).map(String::as_str), own);
+    }
+}
+
 #[test]
 fn the_images_own_user_keeps_its_id_and_home() {
     let pod = pod("fluxUser: {name: docker}", "0", &format!("{ROOT}docker:x:77:78::/srv:/bin/sh\n"));
