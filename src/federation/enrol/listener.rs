@@ -64,7 +64,7 @@ impl EnrolListener {
             .datagram_receive_buffer_size(None);
         let transport = Arc::new(transport);
         let config = config(&identities, &clock, &transport);
-        let endpoint = socket::endpoint(listen, config).map_err(|error| error.source)?;
+        let endpoint = socket::endpoint(listen, Some(config)).map_err(|error| error.source)?;
         Ok(Self { endpoint, identities, registrar, clock, transport })
     }
 

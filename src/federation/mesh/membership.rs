@@ -31,12 +31,15 @@ pub(crate) struct Membership {
     owners: BTreeMap<ConnId, PeerName>,
     next: u64,
     actions: VecDeque<Action>,
+    /// Whose report or connection to use is another than it was.
+    changed: BTreeSet<PeerName>,
 }
 
 impl Membership {
     /// A mesh without peers.
     pub(crate) fn new(local: Local) -> Self {
-        Self { local, peers: BTreeMap::new(), owners: BTreeMap::new(), next: 0, actions: VecDeque::new() }
+        let (peers, owners) = (BTreeMap::new(), BTreeMap::new());
+        Self { local, peers, owners, next: 0, actions: VecDeque::new(), changed: BTreeSet::new() }
     }
 
     /// The configured peers changed.
@@ -47,6 +50,7 @@ impl Membership {
                 let sentence = format!("cluster `{}` deleted its ClusterPeer `{name}`", self.local.name);
                 let ending = Ending::new(CloseCode::UnknownPeer, sentence);
                 peer.end_all(now, &ending, &mut self.actions);
+                self.changed.insert(name.clone());
                 self.actions.push_back(Action::Forget { peer: name });
             }
         }
@@ -172,7 +176,8 @@ impl Membership {
         self.peers.values().filter_map(|peer| peer.next_timeout(&self.local)).min()
     }
 
-    /// Appends the next frame for a connection to `buf`; `None`: there is none now.
+    /// Appends the next frame for a connection to `buf`; `None`: there is none now. It is asked of every connection at each
+    /// event, and costs next to nothing then.
     pub(crate) fn transmit(
         &mut self,
         now: Now,
@@ -180,7 +185,14 @@ impl Membership {
         outgoing: &dyn Outgoing,
         buf: &mut BytesMut,
     ) -> Option<Lane> {
-        self.on(now, id, |peer, local, actions| peer.transmit(now, local, id, outgoing, buf, actions)).flatten()
+        let name = self.owners.get(&id)?;
+        let peer = self.peers.get_mut(name)?;
+        let (lane, changed) = peer.transmit(now, &mut self.local, id, outgoing, buf, &mut self.actions);
+        if changed {
+            let name = name.clone();
+            self.refresh(now, &name);
+        }
+        lane
     }
 
     /// What to do next.
@@ -203,9 +215,14 @@ impl Membership {
         hello.is_some_and(|hello| hello.capabilities.contains(capability))
     }
 
-    /// What is known of every configured peer.
-    pub(crate) fn reports(&self) -> BTreeMap<PeerName, PeerReport> {
-        self.peers.iter().map(|(name, peer)| (name.clone(), peer.report.clone())).collect()
+    /// What is known of a configured peer.
+    pub(crate) fn report(&self, name: &PeerName) -> Option<&PeerReport> {
+        self.peers.get(name).map(|peer| &peer.report)
+    }
+
+    /// Those of whom [`Membership::report`] or [`Membership::preferred`] says something else than the last time.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<PeerName> {
+        std::mem::take(&mut self.changed)
     }
 
     fn admit(&mut self, now: Now, connected: &Connected, dialled: bool) -> Result<ConnId, Ending> {
@@ -244,11 +261,17 @@ impl Membership {
 
     fn refresh(&mut self, now: Now, name: &PeerName) {
         let Some(peer) = self.peers.get_mut(name) else { return };
-        let healthy = peer.preferred().is_some() && !peer.is_suspect();
+        let preferred = peer.preferred();
+        let healthy = preferred.is_some() && !peer.is_suspect();
         let flapping = peer.flaps.observe(now.mono, healthy, &self.local.timers);
         let new = report::of(peer, flapping, now);
+        let reported = std::mem::replace(&mut peer.reported, preferred);
+        if new == peer.report && reported == preferred {
+            return;
+        }
+        self.changed.insert(name.clone());
         let old = std::mem::replace(&mut peer.report, new);
-        if report::is_transition(&old, &peer.report) {
+        if report::is_transition(old, &peer.report) {
             let (peer, report) = (name.clone(), peer.report.clone());
             self.actions.push_back(Action::Report { peer, report: Box::new(report) });
         }

@@ -142,6 +142,8 @@ impl Owner {
     pub(super) async fn run(mut self) {
         let transport = self.transport.clone();
         let (mut watch_peers, mut watch_epoch, mut accepting) = (true, true, true);
+        // With no peers, nothing changes by which they would be counted.
+        self.metrics.peers(std::iter::empty());
         self.set_peers();
         self.set_epoch();
         loop {
@@ -210,10 +212,11 @@ impl Owner {
                 }
                 self.membership.refused(now, &refused);
             }
-            Woken::Accepted(Accepted::Broken { remote, what, detail }) => {
+            Woken::Accepted(Accepted::Broken { remote, detail }) => {
+                let what = Misbehaviour::Stranger;
                 self.metrics.misbehaved(what);
                 if self.strangers.is_news(now.mono, without_port(&remote), what.as_str()) {
-                    tracing::warn!(remote, what = what.as_str(), detail, "a stranger misbehaves");
+                    tracing::warn!(remote, detail, "a stranger misbehaves");
                 }
             }
             Woken::Trust => self.judge_all(),
@@ -416,30 +419,43 @@ impl Owner {
     }
 
     /// Tells the handles what changed.
-    fn publish(&self) {
+    fn publish(&mut self) {
+        let changed = self.membership.take_changed();
+        if changed.is_empty() {
+            return;
+        }
         let Published { links, reports, controls, .. } = &self.published;
         reports.send_if_modified(|reports| {
-            let new = self.membership.reports();
-            self.metrics.peers(new.values());
-            let changed = *reports != new;
-            *reports = new;
-            changed
+            let mut modified = false;
+            for name in &changed {
+                let new = self.membership.report(name);
+                if reports.get(name) != new {
+                    modified = true;
+                    match new {
+                        Some(new) => drop(reports.insert(name.clone(), new.clone())),
+                        None => drop(reports.remove(name)),
+                    }
+                }
+            }
+            self.metrics.peers(reports.values());
+            modified
         });
-        let changed = links.send_if_modified(|links| {
-            let preferred = |name: &PeerName| Some((name.clone(), self.membership.preferred(name)?));
-            let new: BTreeMap<PeerName, ConnId> = reports.borrow().keys().filter_map(preferred).collect();
-            if links.iter().map(|(name, live)| (name, &live.connection)).eq(&new) {
+        let relinked = links.send_if_modified(|links| {
+            let in_use = |name: &PeerName| links.get(name).map(|live| live.connection);
+            if changed.iter().all(|name| in_use(name) == self.membership.preferred(name)) {
                 return false;
             }
-            let live = |(name, id): (PeerName, ConnId)| {
+            let live = |name: &PeerName| {
+                let id = self.membership.preferred(name)?;
                 let connection = self.connections.get(&id)?;
-                Some((name, Live { connection: id, link: connection.link.clone(), heard: connection.heard().clone() }))
+                let (link, heard) = (connection.link.clone(), connection.heard().clone());
+                Some((name.clone(), Live { connection: id, link, heard }))
             };
-            *links = new.into_iter().filter_map(live).collect();
+            *links = reports.borrow().keys().filter_map(live).collect();
             self.metrics.connected(links.len());
             true
         });
-        if changed {
+        if relinked {
             let control = |(name, live): (&PeerName, &Live)| {
                 let dialled = self.connections.get(&live.connection).is_some_and(|connection| connection.dialled);
                 let capable = self.membership.is_capable(name, CAPABILITY);

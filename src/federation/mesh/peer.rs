@@ -35,6 +35,8 @@ pub(super) struct Peer {
     pub(super) last_heard: Option<Mono>,
     pub(super) flaps: Flaps,
     pub(super) report: PeerReport,
+    /// The connection to use, as it was when the report was made.
+    pub(super) reported: Option<ConnId>,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,7 @@ impl Peer {
             last_heard: None,
             flaps: Flaps::default(),
             report: PeerReport::default(),
+            reported: None,
         }
     }
 
@@ -295,7 +298,7 @@ impl Peer {
         [sessions, expiry, surplus, self.dial_due(local), settled].into_iter().flatten().min()
     }
 
-    /// Appends the next frame for a connection.
+    /// Appends the next frame for a connection. Also says whether anything changed by that.
     pub(super) fn transmit(
         &mut self,
         now: Now,
@@ -304,10 +307,11 @@ impl Peer {
         outgoing: &dyn Outgoing,
         buf: &mut BytesMut,
         out: &mut VecDeque<Action>,
-    ) -> Option<Lane> {
-        let lane = self.connections.get_mut(&id)?.session.poll_transmit(outgoing, buf);
-        self.drain(now, local, id, out);
-        lane
+    ) -> (Option<Lane>, bool) {
+        let Some(connection) = self.connections.get_mut(&id) else { return (None, false) };
+        let lane = connection.session.poll_transmit(outgoing, buf);
+        let drained = self.drain(now, local, id, out);
+        (lane, lane.is_some() || drained)
     }
 
     /// Closes everything, for good or until something changes.
@@ -410,8 +414,11 @@ impl Peer {
         }
     }
 
-    fn drain(&mut self, now: Now, local: &mut Local, id: ConnId, out: &mut VecDeque<Action>) {
+    /// Returns whether there was anything.
+    fn drain(&mut self, now: Now, local: &mut Local, id: ConnId, out: &mut VecDeque<Action>) -> bool {
+        let mut drained = false;
         while let Some(event) = self.connections.get_mut(&id).and_then(|connection| connection.session.poll_event()) {
+            drained = true;
             let peer = self.spec.name.clone();
             match event {
                 Event::Established(hello) => self.established(now, local, id, *hello, out),
@@ -437,6 +444,7 @@ impl Peer {
                 Event::Close(ending) => self.close(now, local, id, ending, out),
             }
         }
+        drained
     }
 
     fn established(&mut self, now: Now, local: &mut Local, id: ConnId, hello: Hello, out: &mut VecDeque<Action>) {

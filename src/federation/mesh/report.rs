@@ -37,13 +37,13 @@ pub(super) fn of(peer: &Peer, flapping: bool, now: Now) -> PeerReport {
 }
 
 /// Whether people and controllers should be told: not of times, nor of another wording of the same reason.
-pub(super) fn is_transition(old: &PeerReport, new: &PeerReport) -> bool {
-    let essence = |report: &PeerReport| {
-        let refusal = report.refusal.as_ref().map(|refusal| refusal.reason.clone());
-        let telling = PeerReport { rtt_micros: None, last_seen: None, refusal: None, ..report.clone() };
-        (telling, refusal)
+pub(super) fn is_transition(old: PeerReport, new: &PeerReport) -> bool {
+    let same_reason = match (&old.refusal, &new.refusal) {
+        (Some(old), Some(new)) => old.reason == new.reason,
+        (old, new) => old.is_none() && new.is_none(),
     };
-    essence(old) != essence(new)
+    let refusal = new.refusal.clone();
+    !same_reason || PeerReport { rtt_micros: new.rtt_micros, last_seen: new.last_seen, refusal, ..old } != *new
 }
 
 /// The refusal a closed connection leaves behind; `None` if another connection stays.

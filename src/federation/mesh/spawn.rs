@@ -16,8 +16,10 @@ use super::owner::{Owner, Published};
 use crate::timers::Timers;
 use crate::transport::{Resolve, Transport};
 use crate::tunnel::{self, Surroundings, TunnelPorts};
-use crate::wire::limits;
 use crate::wire::version::WireVersions;
+
+/// Connections for tunnels that wait to be looked at: all peers make one at once, after this agent began to lead.
+const WAITING_TUNNELS: usize = 256;
 
 /// Who we are and whom we know.
 pub struct MeshConfig {
@@ -73,7 +75,7 @@ pub fn spawn(mut config: MeshConfig, transport: Arc<dyn Transport>, ports: Ports
     let (links, reports) = (watch::Sender::default(), watch::Sender::default());
     let carrying = watch::Sender::default();
     let handle = MeshHandle::new(&config, links.subscribe(), carrying.subscribe(), reports.subscribe(), ended.clone());
-    let (made, accepted) = mpsc::channel(limits::CONNECTIONS_PER_PEER);
+    let (made, accepted) = mpsc::channel(WAITING_TUNNELS);
     let controls = watch::Sender::default();
     // Connections of brokers end first: over the links to peers, the other ends are told.
     let shutdown = std::mem::take(&mut config.shutdown);

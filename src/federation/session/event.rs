@@ -98,7 +98,7 @@ pub enum Misbehaviour {
     Malformed,
     /// A message that has no place at this point. Ends the connection.
     OutOfOrder,
-    /// A handshake that is not completed, or a connection without an accepted hello, in time. Ends it.
+    /// A connection without an accepted hello in time. Ends it.
     HalfOpen,
     /// A state that cannot be used. Its sender is told, and the other states live on.
     Unusable,
@@ -110,6 +110,9 @@ pub enum Misbehaviour {
     Flood,
     /// What we send is not read. Ends the connection.
     NotReading,
+    /// A handshake that is not completed in time, or that is none: nobody knows whose. Packets of a peer that are lost on their
+    /// way look like that, too.
+    Stranger,
 }
 
 impl Misbehaviour {
@@ -124,6 +127,7 @@ impl Misbehaviour {
         Self::TooMuchState,
         Self::Flood,
         Self::NotReading,
+        Self::Stranger,
     ];
 
     /// The word in metrics and logs.
@@ -137,6 +141,7 @@ impl Misbehaviour {
             Self::TooMuchState => "too_much_state",
             Self::Flood => "flood",
             Self::NotReading => "not_reading",
+            Self::Stranger => "stranger",
         }
     }
 }

@@ -25,7 +25,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::session::Misbehaviour;
 use super::wire::registry::{CloseCode, RefusalReason, StreamKind};
 use super::wire::version::WireVersion;
 pub(crate) use tributary_contract::Traffic;
@@ -134,8 +133,6 @@ pub enum Accepted {
     Broken {
         /// `ip:port` it came from.
         remote: String,
-        /// What is wrong with it.
-        what: Misbehaviour,
         /// One sentence.
         detail: String,
     },

@@ -6,14 +6,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
@@ -36,8 +37,19 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long the lead's end may take to say that it is one.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Times that nothing is heard of an end before it is taken to be none.
-const SILENT: u32 = 2;
+/// Times that an end is missed before it is taken to be none, and the time between them: a connection that the agents carry
+/// ends with them, so one short failure on the way to the end must not decide.
+const MISSED: u32 = 3;
+const MISSED_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long nothing may come over a stream before another one is opened: an agent that hangs keeps its connections, and its
+/// kernel answers for it. Brokers of Flux say something every two seconds, and the scripts end one that hears nothing for 15
+/// seconds. Each time that nothing came at all, the next
+/// stream has twice as long: the lead broker may be silent, or the way slow.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+/// Times that it doubles.
+const DOUBLINGS: u32 = 4;
 
 /// How long a broker waits for the first answer. ZeroMQ gives up after the same time.
 const FIRST: Duration = Duration::from_secs(30);
@@ -78,10 +90,10 @@ struct Ready {
 /// Who is at the other side.
 enum Found {
     End(Box<Ready>),
-    /// A broker, or an agent that relays nothing.
+    /// A broker, or an end of another version.
     NoEnd,
-    /// Something to which agents relay, and which is no end, or hung up.
-    Silent,
+    /// Agents that say that there is none, or something to which they relay and which says nothing: perhaps only now.
+    Missed,
 }
 
 impl Burst {
@@ -121,18 +133,20 @@ impl Burst {
 
     async fn carry(self, tcp: TcpStream, share: Share, unanswered: watch::Receiver<Unanswered>) {
         let first = async {
-            let (mut waits, mut silent) = (Waits::default(), 0);
+            let (mut waits, mut missed) = (Waits::default(), 0);
             loop {
                 match self.find().await {
                     Ok(Found::End(ready)) => return Some(ready),
                     Ok(Found::NoEnd) => return None,
-                    Ok(Found::Silent) => silent += 1,
-                    Err(_) => {}
+                    Ok(Found::Missed) => {
+                        missed += 1;
+                        if missed == MISSED {
+                            return None;
+                        }
+                        sleep(MISSED_PAUSE).await;
+                    }
+                    Err(_) => waits.wait().await,
                 }
-                if silent == SILENT {
-                    return None;
-                }
-                waits.wait().await;
             }
         };
         let first = tokio::select! {
@@ -142,7 +156,8 @@ impl Burst {
         match first {
             Ok(Some(ready)) => {
                 let Ok(connection) = random() else { return };
-                let opener = Opener { burst: self.clone(), connection, attempt: Arc::default() };
+                let (attempt, silent) = (Arc::default(), Arc::default());
+                let opener = Opener { burst: self.clone(), connection, attempt, silent };
                 let mut first = Some(ready);
                 let mut resumes = false;
                 let open = move |position, window| -> Opening {
@@ -177,12 +192,13 @@ impl Burst {
         tcp.write_all(&[&MAGIC[..], &[VERSION], &ours].concat()).await?;
         match timeout(ANSWER, tcp.read_u8()).await?? {
             RELAYED => {}
-            NO_ENDS | BROKER => return Ok(Found::NoEnd),
+            NO_ENDS => return Ok(Found::Missed),
+            BROKER => return Ok(Found::NoEnd),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         let mut greeting = [0; 33];
         if !matches!(timeout(GREETING, tcp.read_exact(&mut greeting)).await, Ok(Ok(_))) {
-            return Ok(Found::Silent);
+            return Ok(Found::Missed);
         }
         let [version, theirs @ ..] = greeting;
         let codes = Codes::new(&self.0.key, ours, theirs);
@@ -218,6 +234,8 @@ struct Opener {
     burst: Burst,
     connection: [u8; 16],
     attempt: Arc<AtomicU64>,
+    /// Streams in a row over which nothing came.
+    silent: Arc<AtomicU32>,
 }
 
 impl Opener {
@@ -245,7 +263,7 @@ impl Opener {
                     window,
                     host: self.burst.0.host.clone(),
                 };
-                match timeout(ANSWER, ask(ready, &asked)).await {
+                match timeout(ANSWER, ask(ready, &asked, &self.silent)).await {
                     Ok(Ok((Outcome::Open, stream))) => return Ok(stream),
                     Ok(Ok((Outcome::Gone, _))) => return Err("the lead's end does not know it any more".to_owned()),
                     Ok(Ok((Outcome::Unreachable | Outcome::TooMany, _))) if !resumes => {
@@ -259,13 +277,41 @@ impl Opener {
     }
 }
 
-async fn ask(ready: Box<Ready>, asked: &Asked) -> io::Result<(Outcome, Stream)> {
+async fn ask(ready: Box<Ready>, asked: &Asked, silent: &Arc<AtomicU32>) -> io::Result<(Outcome, Stream)> {
     let Ready { mut tcp, codes } = *ready;
     tcp.write_all(&codes.ask(asked)).await?;
     let (outcome, position, window) = codes.answered(&mut tcp).await?;
     let (recv, send) = tcp.into_split();
-    let (send, recv) = (Box::new(send), Box::new(recv));
+    let (send, recv) = (Box::new(send), Box::new(Impatient::new(recv, silent.clone())));
     Ok((outcome, Stream { send, recv, position, window: Some(window), answer: None }))
+}
+
+/// Fails when nothing has come for [`SILENCE`].
+pub(super) struct Impatient<R> {
+    from: R,
+    silent: Arc<AtomicU32>,
+    until: Pin<Box<Sleep>>,
+}
+
+impl<R> Impatient<R> {
+    pub(super) fn new(from: R, silent: Arc<AtomicU32>) -> Self {
+        let doubled = silent.load(Ordering::Relaxed).min(DOUBLINGS);
+        Self { from, silent, until: Box::pin(sleep(SILENCE * (1 << doubled))) }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Impatient<R> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.from).poll_read(cx, buf);
+        if read.is_ready() {
+            self.silent.store(0, Ordering::Relaxed);
+            self.until.as_mut().reset(Instant::now() + SILENCE);
+            return read;
+        }
+        ready!(self.until.as_mut().poll(cx));
+        self.silent.fetch_add(1, Ordering::Relaxed);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
 }
 
 /// Waits until a broker hangs up that has said nothing; who has said something is heard of later.

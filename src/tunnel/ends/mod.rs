@@ -9,8 +9,8 @@
 //! A broker of a burst connects to the end in its own pod. That one dials the lead Service of the burst, as the broker would,
 //! and says [`MAGIC`], which no broker says. The agent there answers with one byte ([`RELAYED`], [`NO_ENDS`]), and from then on
 //! the two ends speak with each other: first each shows that it knows the instance's certificate ([`handshake`]), then a
-//! [`crate::pump`] on each side carries the connection. When any hop breaks, the burst's end dials again, whichever agent is
-//! there then.
+//! [`crate::pump`] on each side carries the connection. When any hop breaks, or nothing comes for a while, the burst's end
+//! dials again, whichever agent is there then.
 //!
 //! Where the other side has no end (an older agent, an older pod, another way than the tunnel), the burst's end passes the
 //! connection on as it is: it then ends in the agents, as without it.

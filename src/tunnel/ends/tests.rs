@@ -3,21 +3,26 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional, duplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tributary_clock::{Rng as _, SeededRng};
 
+use super::burst::{Impatient, SILENCE};
 use super::handshake::{Asked, Codes, Key, Outcome, PURPOSE, VERSION};
 use super::*;
 use crate::flow_control::Budget;
 use crate::limits::{TUNNEL_CONNECTION, TUNNEL_WINDOW};
+use crate::pump::{Opening, Pump, Source, Stream};
+use crate::segment::{self, Segment};
 
 /// Patience with a slow machine; nothing is concluded from it.
 const LONG: Duration = Duration::from_secs(60);
@@ -39,8 +44,8 @@ async fn listener() -> (SocketAddr, TcpListener) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Does {
     Relays,
-    /// There is no end at the lead.
-    Refuses,
+    /// There is no end at the lead, for the first connections.
+    Refuses(u64),
     /// It knows no ends, and carries everything to the lead broker.
     Carries,
     /// It relays to what is no end.
@@ -110,7 +115,7 @@ impl World {
                     accepted = listener.accept() => accepted.unwrap().0,
                     _ = over.changed() => return,
                 };
-                dialled.fetch_add(1, Ordering::Relaxed);
+                let number = 1 + dialled.fetch_add(1, Ordering::Relaxed);
                 let (does, mut cut) = (*does.borrow(), cuts.subscribe());
                 tokio::spawn(async move {
                     let relay = async {
@@ -122,7 +127,7 @@ impl World {
                         }
                         match does {
                             Does::Hangs => std::future::pending().await,
-                            Does::Refuses if is_end => {
+                            Does::Refuses(times) if is_end && number <= times => {
                                 tcp.write_all(&[NO_ENDS]).await?;
                                 tcp.read_exact(&mut [0; 33]).await?;
                                 return Ok(());
@@ -255,7 +260,7 @@ async fn brokers_stay_connected_for_the_hold_time_and_not_longer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_there_is_no_end_at_the_lead_a_connection_ends_in_the_agents() {
-    for does in [Does::Refuses, Does::Carries, Does::Misleads] {
+    for does in [Does::Refuses(u64::MAX), Does::Carries, Does::Misleads] {
         let world = World::new([key('a'), key('a')], HOLD).await;
         world.does.send_replace(does);
         let mut near = TcpStream::connect(world.at).await.unwrap();
@@ -274,6 +279,61 @@ async fn where_there_is_no_end_at_the_lead_a_connection_ends_in_the_agents() {
         drop(far);
         assert!(is_ended(&mut near).await);
     }
+}
+
+/// The danger: a connection that the agents carry ends with them, perhaps days after one short failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_is_missed_twice_is_looked_for_again() {
+    let world = World::new([key('a'), key('a')], HOLD).await;
+    world.does.send_replace(Does::Refuses(2));
+    let (mut near, mut far) = world.connection().await;
+    world.agent_dies().await;
+    say(&mut near, &mut far, b"still").await;
+}
+
+/// An agent that hangs keeps its connections, and its kernel answers for it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_over_which_nothing_comes_is_left_for_another_one() {
+    let (mut broker, carried) = duplex(1 << 10);
+    let (opened, mut streams) = mpsc::unbounded_channel();
+    let silent = Arc::<AtomicU32>::default();
+    let open = move |_, _| -> Opening {
+        let ((send, there), (back, recv)) = (duplex(1 << 10), duplex(1 << 10));
+        let (send, recv) = (Box::new(send), Box::new(Impatient::new(recv, silent.clone())));
+        let _ = opened.send((there, back));
+        Box::pin(async move { Ok(Stream { send, recv, position: 0, window: Some(64 << 10), answer: None }) })
+    };
+    let share = Budget::new(burst::MEMORY).join("brokers").unwrap();
+    let (source, revoked) = (Source::Opener(Box::new(open)), CancellationToken::new());
+    let pump = Pump { source, hold: HOLD, share, revoked, counts: Arc::new(()) };
+    let (reader, writer) = tokio::io::split(carried);
+    tokio::spawn(pump.run(reader, writer));
+
+    let start = Instant::now();
+    broker.write_all(b"hello").await.unwrap();
+    let mut last = None;
+    // Nothing comes over any of them: the lead broker may be what hangs.
+    for after in [0, 1, 3] {
+        let (mut there, back) = streams.recv().await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), after * SILENCE.as_secs());
+        let mut said = [0; 10];
+        there.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"\0\0\0\0\x05hello", "nobody has acknowledged it");
+        if let Some((mut before, _)) = last.replace((there, back)) {
+            assert_eq!(before.read(&mut [0]).await.unwrap(), 0, "it is let go");
+        }
+    }
+    // Who only acknowledges is there.
+    let (_there, mut back) = last.unwrap();
+    let mut ack = BytesMut::new();
+    segment::head(Segment::Ack(5), &mut ack);
+    for _ in 0..8 {
+        sleep(SILENCE * 3 / 4).await;
+        back.write_all(&ack).await.unwrap();
+    }
+    assert!(streams.try_recv().is_err());
+    streams.recv().await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), (3 + 6 + 1) * SILENCE.as_secs());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

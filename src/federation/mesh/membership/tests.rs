@@ -34,6 +34,20 @@ fn both_dial_and_one_connection_stays() {
     assert_eq!(world.states("west", "east"), [PeerState::Disconnected, PeerState::Connected]);
 }
 
+/// The danger: with hundreds of peers, each event costs the work of all of them.
+#[test]
+fn who_has_nothing_to_say_costs_no_report() {
+    let mut world = World::new(&["east", "north", "west"]);
+    world.run(seconds(10));
+    assert_eq!(world.changed("east"), ["north".into(), "west".into()].into());
+    // A report that is made anew shows another time now.
+    world.set_clocks_forward(seconds(5));
+    world.settle();
+    assert!(world.changed("east").is_empty());
+    world.remove("east", "north");
+    assert!(world.changed("east").contains("north"), "what is known of it is withdrawn");
+}
+
 /// A peer that is gone without a word, perhaps to another address, is looked for as soon as it is missed: not when its
 /// connection is given up, and not where it was.
 #[test]

@@ -17,7 +17,6 @@ use super::settings;
 use crate::identity::tls::{self, Slot};
 use crate::identity::trust::Usage;
 use crate::identity::{IdentityStore, Peers};
-use crate::session::Misbehaviour;
 use crate::transport::{Accepted, RefusedLink};
 
 /// Links that wait for [`crate::transport::Transport::accept`].
@@ -104,7 +103,7 @@ impl Acceptor {
 
     /// `None`: nobody was there, or we are closing.
     async fn handshake(&self, incoming: Incoming, remote: &str) -> Option<Accepted> {
-        let broken = |what, detail| Some(Accepted::Broken { remote: remote.to_owned(), what, detail });
+        let broken = |detail| Some(Accepted::Broken { remote: remote.to_owned(), detail });
         let (slot, own) = (Slot::default(), self.identities.current());
         let tls = tls::server(own.clone(), self.peers.clone(), self.alpns.clone(), self.clock.clone(), slot.clone());
         let mut config = self.base.clone();
@@ -114,8 +113,7 @@ impl Acceptor {
             Ok(connecting) => match timeout(self.handshake, connecting).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    let detail = format!("a handshake was begun and not completed within {:?}", self.handshake);
-                    return broken(Misbehaviour::HalfOpen, detail);
+                    return broken(format!("a handshake was begun and not completed within {:?}", self.handshake));
                 }
             },
             Err(error) => Err(error),
@@ -145,7 +143,7 @@ impl Acceptor {
             (Err(error), _) => match (Side { who: format!("the agent at {remote}"), own }).refused(&error) {
                 Some(refusal) => refused(None, refusal),
                 None if matches!(error, ConnectionError::TransportError(_)) => {
-                    broken(Misbehaviour::Malformed, format!("a handshake failed: {error}"))
+                    broken(format!("a handshake failed: {error}"))
                 }
                 // Who tries several addresses gives the others up.
                 None => {

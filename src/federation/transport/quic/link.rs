@@ -50,6 +50,8 @@ pub(super) struct QuicLink {
     version: Option<WireVersion>,
     streams: Mutex<mpsc::Receiver<Stream>>,
     _reader: AbortOnDropHandle<()>,
+    /// While it lives, its peer is dialled from the endpoint that it was dialled from.
+    pub(super) from: Arc<()>,
 }
 
 /// What it takes to judge a peer again.
@@ -90,6 +92,7 @@ impl QuicLink {
             version,
             streams: Mutex::new(streams),
             _reader: AbortOnDropHandle::new(reader),
+            from: Arc::default(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Links over QUIC (RFC 9000), with quinn and rustls.
 //!
-//! One UDP socket both listens and dials. Identities are judged in the TLS handshake ([`crate::identity`]);
-//! every handshake asks for the newest identity and the newest peers, so that neither a renewal nor a ClusterPeer needs
-//! a restart, and leaves no ticket behind by which it could be skipped the next time.
+//! One UDP socket both listens and dials; into silence, others dial as well ([`SILENT_DIALS`]). Identities are judged in the
+//! TLS handshake ([`crate::identity`]); every handshake asks for the newest identity and the newest peers, so that neither a
+//! renewal nor a ClusterPeer needs a restart, and leaves no ticket behind by which it could be skipped the next time.
 //!
 //! | part | what it does |
 //! |---|---|
@@ -14,14 +14,14 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt as _};
+use futures::future::{BoxFuture, FutureExt as _, join_all};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, ConnectError, Endpoint, TransportConfig};
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tributary_clock::SharedClock;
 use tributary_contract::{PeerName, PeerSpec};
@@ -60,6 +60,25 @@ impl Manner {
     pub(crate) const DEFAULT: Self = Self { crowd: Crowd::DEFAULT, versions: WireVersions::OURS };
 }
 
+/// Dials in a row that a peer leaves unanswered, at all of its addresses, before one goes out from a port of its own. A NAT or a load balancer that leads
+/// what comes from ours to where nobody is any more does so as long as it comes, and each dial from there makes that longer.
+/// If that one is not answered either, our own port is next again: some networks let nothing else through.
+const SILENT_DIALS: u32 = 3;
+
+/// What dials to a peer have come to, if not to an answer to our own port.
+enum Dials {
+    /// How many, and when the last one was counted.
+    Unanswered(u32, Instant),
+    /// One from this endpoint was answered, and its link may live.
+    Elsewhere(Endpoint, Weak<()>),
+}
+
+impl Dials {
+    fn lives(&self) -> bool {
+        matches!(self, Self::Elsewhere(_, link) if link.strong_count() > 0)
+    }
+}
+
 /// How long [`Transport::shutdown`] waits for the last packets to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -73,6 +92,7 @@ pub struct QuicTransport {
     peers: watch::Sender<Arc<Peers>>,
     accepted: Mutex<mpsc::Receiver<Accepted>>,
     settings: Arc<TransportConfig>,
+    dials: parking_lot::Mutex<BTreeMap<PeerName, Dials>>,
     versions: WireVersions,
     handshake: Duration,
     clock: SharedClock,
@@ -109,7 +129,7 @@ impl QuicTransport {
             alpns: settings::alpns(versions),
             crowd,
         };
-        let endpoint = socket::endpoint(listen, acceptor.base.clone())?;
+        let endpoint = socket::endpoint(listen, Some(acceptor.base.clone()))?;
         let local_addr = endpoint.local_addr().map_err(|source| BindError {
             address: listen,
             step: "learn the address of",
@@ -125,6 +145,7 @@ impl QuicTransport {
             peers,
             accepted: Mutex::new(receiver),
             settings,
+            dials: parking_lot::Mutex::default(),
             versions,
             handshake: timers.handshake,
             clock,
@@ -145,11 +166,19 @@ impl QuicTransport {
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(self.settings.clone());
 
-        let connecting = self
-            .endpoint
-            .connect_with(config, address, tls::SERVER_NAME)
-            .map_err(|error| self.not_dialled(address, &error))?;
+        let elsewhere = self.elsewhere(&spec.name);
+        let connecting =
+            elsewhere.as_ref().unwrap_or(&self.endpoint).connect_with(config, address, tls::SERVER_NAME).map_err(
+                |error| {
+                    if elsewhere.is_some() {
+                        self.dials.lock().remove(&spec.name);
+                    }
+                    self.not_dialled(address, &error)
+                },
+            )?;
         let outcome = timeout(self.handshake, connecting).await;
+        let from = Arc::default();
+        self.dialled(&spec.name, elsewhere.map(|endpoint| (endpoint, &from)), outcome.is_ok());
         let side = Side { who: format!("cluster `{}` at {address}", spec.name), own };
         let connection = match (outcome, slot.get()) {
             (_, Some(Err(denied))) => return Err(DialError { refusal: denied.refusal() }),
@@ -168,7 +197,34 @@ impl QuicTransport {
         }
         let (identities, clock) = (self.identities.clone(), self.clock.clone());
         let judge = Judge { identities, clock, usage: Usage::Server };
-        Ok(Arc::new(QuicLink::new(connection, known.identity.clone(), side.own, judge, self.handshake)))
+        let mut link = QuicLink::new(connection, known.identity.clone(), side.own, judge, self.handshake);
+        link.from = from;
+        Ok(Arc::new(link))
+    }
+
+    /// The endpoint to dial a peer from, if not our own; the same one as long as the first link from there lives.
+    fn elsewhere(&self, peer: &PeerName) -> Option<Endpoint> {
+        match self.dials.lock().get(peer)? {
+            dials @ Dials::Elsewhere(endpoint, _) => dials.lives().then(|| endpoint.clone()),
+            Dials::Unanswered(..SILENT_DIALS, _) => None,
+            Dials::Unanswered(..) => socket::endpoint((self.local_addr.ip(), 0).into(), None)
+                .inspect_err(|error| tracing::debug!(%peer, %error, "no other port to dial from"))
+                .ok(),
+        }
+    }
+
+    fn dialled(&self, peer: &PeerName, elsewhere: Option<(Endpoint, &Arc<()>)>, answered: bool) {
+        let (now, mut dials) = (Instant::now(), self.dials.lock());
+        let after = match (elsewhere, dials.remove(peer)) {
+            (_, Some(before)) if before.lives() => Some(before),
+            (Some((endpoint, link)), _) => answered.then(|| Dials::Elsewhere(endpoint, Arc::downgrade(link))),
+            (None, _) if answered => None,
+            // The other addresses of the same dial.
+            (None, Some(before @ Dials::Unanswered(_, at))) if now - at < self.handshake / 2 => Some(before),
+            (None, Some(Dials::Unanswered(before, _))) => Some(Dials::Unanswered(before.saturating_add(1), now)),
+            (None, _) => Some(Dials::Unanswered(1, now)),
+        };
+        dials.extend(after.map(|after| (peer.clone(), after)));
     }
 
     fn not_dialled(&self, address: SocketAddr, error: &ConnectError) -> DialError {
@@ -203,6 +259,8 @@ impl Transport for QuicTransport {
     }
 
     fn set_peers(&self, peers: &BTreeMap<PeerName, PeerSpec>) {
+        let kept = |dials: &Dials| dials.lives() || matches!(dials, Dials::Unanswered(..));
+        self.dials.lock().retain(|peer, dials| peers.contains_key(peer) && kept(dials));
         self.peers.send_replace(Arc::new(Peers::new(peers.values())));
     }
 
@@ -221,9 +279,14 @@ impl Transport for QuicTransport {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         async {
-            self.endpoint.close(CloseCode::Done.number().into(), b"the agent stops");
+            let elsewhere = std::mem::take(&mut *self.dials.lock()).into_values().filter_map(|dials| match dials {
+                Dials::Elsewhere(endpoint, _) => Some(endpoint),
+                Dials::Unanswered(..) => None,
+            });
+            let all: Vec<Endpoint> = elsewhere.chain([self.endpoint.clone()]).collect();
+            all.iter().for_each(|endpoint| endpoint.close(CloseCode::Done.number().into(), b"the agent stops"));
             // Peers that do not acknowledge find out by silence.
-            let _ = timeout(LAST_WORDS, self.endpoint.wait_idle()).await;
+            let _ = timeout(LAST_WORDS, join_all(all.iter().map(Endpoint::wait_idle))).await;
             socket::release(&self.endpoint);
         }
         .boxed()

@@ -30,8 +30,8 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// A socket on `address` with a QUIC endpoint on it.
-pub(crate) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endpoint, BindError> {
+/// A socket on `address` with a QUIC endpoint on it; without `server`, it only dials.
+pub(crate) fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint, BindError> {
     let failed = |step| move |source| BindError { address, step, source };
     let socket = socket(address)
         .or_else(|error| match without_ipv6(address, &error) {
@@ -41,7 +41,7 @@ pub(crate) fn endpoint(address: SocketAddr, server: ServerConfig) -> Result<Endp
         .map_err(failed("listen on"))?;
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(LARGEST_PACKET).expect("a packet of QUIC has 1,200 to 65,527 bytes");
-    Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime)).map_err(failed("run QUIC on"))
+    Endpoint::new(config, server, socket, Arc::new(TokioRuntime)).map_err(failed("run QUIC on"))
 }
 
 /// Takes the socket away from an endpoint that is closed, so that its port is free at once. A connection that was closed

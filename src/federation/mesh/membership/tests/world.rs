@@ -180,7 +180,12 @@ impl World {
     }
 
     pub(super) fn report(&self, at: &str, of: &str) -> PeerReport {
-        self.nodes[at].membership.reports()[of].clone()
+        self.nodes[at].membership.report(&of.into()).unwrap().clone()
+    }
+
+    /// Of whom something else is said at `at` than the last time.
+    pub(super) fn changed(&mut self, at: &str) -> BTreeSet<PeerName> {
+        self.node(at).membership.take_changed()
     }
 
     pub(super) fn state(&self, at: &str, of: &str) -> PeerState {
@@ -445,7 +450,7 @@ impl World {
     }
 
     /// Does what the memberships ask for, and sends what they have to say.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let now = self.now();
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         for name in &names {

@@ -38,7 +38,7 @@ async fn a_taken_port_is_named() {
     assert!(error.to_string().contains(&first.transport.local_addr().to_string()), "{error}");
 }
 
-/// A NAT between one client and a server, which can forget what it translates to what.
+/// A NAT between one client and a server, which can forget what it translates to what, and leads one address nowhere.
 struct Nat {
     inside: Arc<tokio::net::UdpSocket>,
     outside: watch::Sender<Arc<tokio::net::UdpSocket>>,
@@ -46,7 +46,7 @@ struct Nat {
 }
 
 impl Nat {
-    async fn before(server: SocketAddr) -> Self {
+    async fn before(server: SocketAddr, nowhere: Option<SocketAddr>) -> Self {
         let inside = Arc::new(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap());
         let outside = watch::Sender::new(Self::outside(server).await);
         let client = watch::Sender::<Option<SocketAddr>>::default();
@@ -55,6 +55,9 @@ impl Nat {
             let mut buffer = [0; 2_000];
             loop {
                 let (length, from) = from_client.recv_from(&mut buffer).await.unwrap();
+                if Some(from) == nowhere {
+                    continue;
+                }
                 seen.send_replace(Some(from));
                 let outside = to_server.borrow().clone();
                 outside.send(&buffer[..length]).await.unwrap();
@@ -100,7 +103,7 @@ async fn a_connection_survives_a_nat_that_rebinds() {
     let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
     east.knows(&[west.spec()]);
     let server = east.transport.local_addr();
-    let nat = Nat::before(server).await;
+    let nat = Nat::before(server, None).await;
     let to_east = east.spec();
     let (dialled, accepted) =
         tokio::join!(west.transport.dial(&to_east, nat.inside.local_addr().unwrap()), east.accept_link());
@@ -121,4 +124,30 @@ async fn a_connection_survives_a_nat_that_rebinds() {
         nat.rebind(server).await;
     }
     assert_eq!(dialled.remote(), nat.inside.local_addr().unwrap().to_string());
+}
+
+/// The danger: a load balancer leads what comes from our port to where nobody is any more, for as long as it comes from there.
+#[tokio::test(start_paused = true)]
+async fn who_dials_into_silence_tries_another_port() {
+    let river = authority("river");
+    let (east, west) = (Node::new(&river, "east"), Node::new(&river, "west"));
+    east.knows(&[west.spec()]);
+    let nat = Nat::before(east.transport.local_addr(), Some(west.transport.local_addr())).await;
+    let (to_east, at) = (east.spec(), nat.inside.local_addr().unwrap());
+    for _ in 0..SILENT_DIALS {
+        let error = west.transport.dial(&to_east, at).await.err().unwrap();
+        assert_eq!(error.refusal.reason, "Unreachable");
+    }
+    tokio::time::resume();
+    let dialled = west.transport.dial(&to_east, at).await.unwrap();
+    let accepted = east.accept_link().await;
+    // What is dialled beside it goes the same way.
+    let beside = west.transport.dial_tunnel(&to_east, at).await.unwrap();
+    let elsewhere = west.transport.elsewhere(&to_east.name).unwrap();
+    assert_ne!(elsewhere.local_addr().unwrap(), west.transport.local_addr());
+    // One that fails there takes that port from nobody.
+    west.transport.dialled(&to_east.name, Some((elsewhere.clone(), &Arc::default())), false);
+    assert!(west.transport.elsewhere(&to_east.name).is_some());
+    drop((dialled, accepted, beside));
+    assert!(west.transport.elsewhere(&to_east.name).is_none(), "our own port is what most networks let through");
 }
