@@ -168,11 +168,15 @@ impl DayOfUse {
         let begins = start_of(self.day);
         let mut others: BTreeMap<Consumer, Usage> =
             self.rows.keys().filter(|one| one.is_others()).map(|one| (one.clone(), Usage::default())).collect();
+        let mut has_room = true;
         for (consumer, (usage, since)) in wanted {
-            if !self.rows.contains_key(&consumer) && !self.make_room() {
-                let sum = others.entry(consumer.others()).or_default();
-                *sum = [*sum, usage].into_iter().sum();
-                continue;
+            if !self.rows.contains_key(&consumer) {
+                has_room = has_room && self.make_room();
+                if !has_room {
+                    let sum = others.entry(consumer.others()).or_default();
+                    *sum = [*sum, usage].into_iter().sum();
+                    continue;
+                }
             }
             let row = self.rows.entry(consumer.clone()).or_default();
             let counted = row.since.as_ref().map_or(begins, |Time(since)| (*since).max(begins));

@@ -1,7 +1,7 @@
 //! Nodes and pods, as far as placing brokers needs them: what is free, and what fits.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -337,11 +337,13 @@ pub(crate) fn free(
 
 /// Takes `count` brokers off, each from the node with the most room; returns how many did not fit.
 pub(crate) fn take(free: &mut BTreeMap<String, Amounts>, broker: Amounts, count: u32) -> u32 {
+    let mut nodes: Vec<&mut Amounts> = free.values_mut().filter(|node| node.holds(broker) > 0).collect();
+    let mut roomiest: BinaryHeap<_> = nodes.iter().enumerate().map(|(at, node)| (node.milli_cores, at)).collect();
     for taken in 0..count {
-        let roomiest = free.values_mut().filter(|node| node.holds(broker) > 0).max_by_key(|node| node.milli_cores);
-        match roomiest {
-            Some(node) => *node = node.minus(broker),
-            None => return count - taken,
+        let Some((_, at)) = roomiest.pop() else { return count - taken };
+        *nodes[at] = nodes[at].minus(broker);
+        if nodes[at].holds(broker) > 0 {
+            roomiest.push((nodes[at].milli_cores, at));
         }
     }
     0

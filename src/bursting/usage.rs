@@ -57,9 +57,9 @@ pub(super) struct Records {
 #[derive(Clone)]
 pub(super) struct Book {
     /// The newest day.
-    today: DayOfUse,
-    /// What is to be written: days, and the versions that they replace; none: they are new.
-    unwritten: BTreeMap<Date, DayOfUse>,
+    today: Arc<DayOfUse>,
+    /// What is to be written.
+    unwritten: BTreeMap<Date, Arc<DayOfUse>>,
     /// The version of the newest day; none: it was never written.
     version: Option<String>,
     /// The days of which there is a record, and its UID.
@@ -68,7 +68,7 @@ pub(super) struct Book {
     /// When the last record was removed.
     pruned: Option<Mono>,
     /// Root side: Bursts that use something of a peer.
-    there: BTreeMap<BurstUid, There>,
+    there: Arc<BTreeMap<BurstUid, There>>,
 }
 
 /// What a Burst uses.
@@ -119,13 +119,18 @@ impl Records {
     /// What Bursts of ours that are gone may still use of a peer: they count until it confirms that nothing is left.
     pub(super) fn gone(&self, peer: &PeerName) -> Usage {
         let book = self.book.lock();
-        let there = book.iter().flat_map(|book| &book.there);
+        let there = book.iter().flat_map(|book| &*book.there);
         let there: Vec<_> = there.filter(|(_, one)| one.what.consumer.peer == peer.as_str()).collect();
         if there.is_empty() {
             return Usage::default();
         }
+        let known = &self.shared.caches.bursts_by_uid;
+        let unknown: Vec<_> = there.iter().filter(|(uid, _)| !known.has(uid.as_str())).collect();
+        if unknown.is_empty() {
+            return Usage::default();
+        }
         let exist: BTreeSet<BurstUid> = self.root.bursts().iter().map(|burst| offer::uid(burst).into()).collect();
-        there.iter().filter(|(uid, _)| !exist.contains(*uid)).map(|(_, one)| one.what.usage).sum()
+        unknown.iter().filter(|(uid, _)| !exist.contains(*uid)).map(|(_, one)| one.what.usage).sum()
     }
 
     /// All that is stored.
@@ -146,11 +151,11 @@ impl Records {
         Ok(Book {
             version: newest.and_then(|map| map.metadata.resource_version.clone()),
             days: stored.items.iter().filter_map(|map| Some((name(map)?, map.metadata.uid.clone()?))).collect(),
-            today: day.unwrap_or_else(|| DayOfUse::empty(today)),
+            today: Arc::new(day.unwrap_or_else(|| DayOfUse::empty(today))),
             unwritten: BTreeMap::new(),
             written: None,
             pruned: None,
-            there: BTreeMap::new(),
+            there: Arc::default(),
         })
     }
 
@@ -297,7 +302,7 @@ impl Controller for Records {
             Some(book) => book,
             None => self.read(day_of(now.wall)).await?,
         };
-        let mut uses = self.used(&mut book.there, now.mono);
+        let mut uses = self.used(Arc::make_mut(&mut book.there), now.mono);
         uses.extend(self.shared.caches.hosted.objects().iter().filter_map(|hosted| of_hosted(hosted)));
         Ok(Observed::Continue(View { book, uses, now }))
     }
@@ -307,17 +312,17 @@ impl Controller for Records {
         let today = day_of(now.wall);
         while book.today.day < today {
             // Days in which nobody looked have their share as well, as far as days are kept.
-            book.today.day = book.today.day.max(self.before_the_first(today));
-            book.today = match book.today.next() {
+            let day = book.today.day.max(self.before_the_first(today));
+            book.today = Arc::new(match (DayOfUse { day, ..DayOfUse::clone(&book.today) }).next() {
                 next if next.rows.is_empty() => DayOfUse::empty(today),
                 next => next,
-            };
+            });
             if !book.today.rows.is_empty() {
                 book.unwritten.insert(book.today.day, book.today.clone());
             }
         }
         let before = book.today.clone();
-        book.today.count(uses.iter().cloned(), now.wall);
+        Arc::make_mut(&mut book.today).count(uses.iter().cloned(), now.wall);
         if book.today != before {
             book.unwritten.insert(book.today.day, book.today.clone());
         }
@@ -367,13 +372,13 @@ mod tests {
         let at = |seconds| Mono::from_start(Duration::from_secs(seconds));
         let all = ["2026-11-24", "2026-11-25", "2026-11-26"];
         let mut book = Book {
-            today: DayOfUse::empty(day("2026-11-26")),
+            today: Arc::new(DayOfUse::empty(day("2026-11-26"))),
             unwritten: BTreeMap::new(),
             version: None,
             days: all.map(|text| (day(text), format!("uid of {text}"))).into(),
             written: None,
             pruned: None,
-            there: BTreeMap::new(),
+            there: Arc::default(),
         };
         let (none, two) = (day("2026-11-23"), day("2026-11-25"));
         assert_eq!(book.due(none, at(9_999)), None);

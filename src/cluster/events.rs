@@ -93,18 +93,23 @@ impl Events {
 #[derive(Debug)]
 struct Said<R> {
     last: BTreeMap<(String, String, String), (Mono, R)>,
+    /// When what is too old was removed.
+    swept: Mono,
 }
 
 impl<R> Default for Said<R> {
     fn default() -> Self {
-        Self { last: BTreeMap::new() }
+        Self { last: BTreeMap::new(), swept: Mono::ZERO }
     }
 }
 
 impl<R: Clone> Said<R> {
     /// Who is to say it now; `None` if it was said just before.
     fn again(&mut self, key: (String, String, String), now: Mono, fresh: impl FnOnce() -> R) -> Option<R> {
-        self.last.retain(|_, (at, _)| now.saturating_since(*at) < REPEAT * 2);
+        if now.saturating_since(self.swept) >= REPEAT {
+            self.last.retain(|_, (at, _)| now.saturating_since(*at) < REPEAT * 2);
+            self.swept = now;
+        }
         match self.last.get_mut(&key) {
             Some((at, _)) if now.saturating_since(*at) < REPEAT => None,
             Some((at, recorder)) => {

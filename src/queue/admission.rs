@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,6 +15,7 @@ use tributary_api::flux_setup::{self, FluxSetup, Usage};
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels;
 use tributary_api::minicluster::{MiniCluster, MiniClusterStatus};
+use tributary_clock::Mono;
 use tributary_cluster::caches::Cache;
 use tributary_cluster::worker::Queue;
 use tributary_cluster::{ObjectKey, conditions};
@@ -25,6 +27,9 @@ use super::requests::Requests;
 use super::reservations::{Reservation, Reservations};
 use super::round::{Growing, Round};
 use super::schedule;
+
+/// How often what is gone is forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(10);
 
 /// The admission. Cloning shares it.
 #[derive(Clone)]
@@ -52,6 +57,8 @@ struct State {
     grown: BTreeMap<String, i64>,
     /// What MiniClusters were let in with.
     holds: Reservations,
+    /// When what is gone was forgotten last.
+    forgot: Mono,
 }
 
 /// What a round goes by, of one moment.
@@ -389,9 +396,14 @@ impl Admission {
         state.starts.remove(uid);
     }
 
-    /// Forgets what is gone.
-    pub(super) fn retain(&self, alive: &BTreeSet<String>) {
+    /// Forgets what is not `alive` any more, now and then: UIDs are never used again, and in a large cluster it takes its time.
+    pub(super) fn forget_what_is_gone(&self, now: Mono, alive: impl FnOnce() -> BTreeSet<String>) {
+        if now.saturating_since(self.state.lock().forgot) < FORGET_EVERY {
+            return;
+        }
+        let alive = &alive();
         let mut state = self.state.lock();
+        state.forgot = now;
         state.granted.retain(|uid, _| alive.contains(uid));
         state.starts.retain(|uid, _| alive.contains(uid));
         state.grown.retain(|uid, _| alive.contains(uid));

@@ -51,6 +51,13 @@ struct Known {
 /// What the Burst of a FluxJob is made of besides its spec: what it says of earlier times, and annotations.
 type Sent = (Option<JobReturn>, Option<BTreeMap<String, String>>);
 
+/// Keeps what was worked out of these FluxJobs. Most namespaces have none.
+pub(super) fn keep(all: &mut BTreeMap<String, Claims>, namespace: &str, claims: Claims, jobs: &[Arc<FluxJob>]) {
+    if !jobs.is_empty() {
+        all.insert(namespace.to_owned(), claims);
+    }
+}
+
 impl Claims {
     /// What a FluxJob claims.
     ///

@@ -38,9 +38,9 @@ use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::quantity::milli;
 
 use super::admission::{Admission, Look};
-use super::claims::Claims;
+use super::claims::{self, Claims};
 use super::figures::QueueFigures;
-use super::hosted_usage::HostedUsage;
+use super::hosted_usage::{self, HostedUsage};
 use super::job::{self, JobStep, Missing, Then};
 use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
@@ -131,9 +131,16 @@ impl Queueing {
             // One that is left to another controller has its name all the same.
             mini_clusters
                 .feed_left_alone(&rounds, move |key| key.namespace.clone().filter(|_| named.of(key).is_some())),
-            hosted.feed(&rounds, move |object| {
-                let here = object.namespace();
-                here.filter(|here| is_ruled(&ruled_too, here)).into_iter().collect()
+            // Their statuses are written often, and say little of room.
+            hosted.subscribe({
+                let rounds = rounds.clone();
+                move |change| {
+                    let read = |guest: &Option<Arc<HostedBurst>>| guest.as_deref().map(hosted_usage::identity);
+                    let here = change.key.namespace.clone().filter(|here| is_ruled(&ruled_too, here));
+                    if let Some(here) = here.filter(|_| read(&change.old) != read(&change.new)) {
+                        rounds.mark(here);
+                    }
+                }
             }),
             setups.feed(&rounds, namespace),
             classes.feed(&rounds, move |_| ordered.objects().iter().filter_map(|setup| setup.namespace()).collect()),
@@ -539,7 +546,7 @@ impl Controller for Queueing {
             // There is one round of a namespace at a time.
             let mut claims = self.claims.lock().remove(namespace).unwrap_or_default();
             let mut round = round(&view, &mut claims);
-            keep(&mut self.claims.lock(), namespace, claims, &seen.jobs);
+            claims::keep(&mut self.claims.lock(), namespace, claims, &seen.jobs);
             self.promises.add(std::mem::take(&mut round.gangs), now);
             (round.standing.take(), round)
         })
@@ -547,7 +554,7 @@ impl Controller for Queueing {
 
     async fn apply(&self, namespace: &String, seen: Namespace, round: Round) -> Result<Outcome, RequestError> {
         self.admission.turn(namespace, &round, seen.now);
-        self.admission.retain(&self.alive());
+        self.admission.forget_what_is_gone(self.clock.mono(), || self.alive());
         self.quota_waits.lock().retain(|key| self.jobs.of(key).is_some());
         let Round { setup, mut jobs, wake, .. } = round;
         let (mut failed, mut wake) = (None, wake);
@@ -580,13 +587,6 @@ impl Controller for Queueing {
             self.rounds.mark_in((), namespace.clone(), self.clock.mono() + wake);
         }
         Err(error)
-    }
-}
-
-/// Keeps what was worked out of these FluxJobs. Most namespaces have none.
-fn keep(all: &mut BTreeMap<String, Claims>, namespace: &str, claims: Claims, jobs: &[Arc<FluxJob>]) {
-    if !jobs.is_empty() {
-        all.insert(namespace.to_owned(), claims);
     }
 }
 

@@ -44,13 +44,22 @@ pub(crate) fn wanted(guest: &HostedBurstSpec) -> MiniClusterSpec {
 
 /// A part of its template.
 fn part<T: DeserializeOwned + Default>(guest: &HostedBurstSpec, path: &str) -> T {
-    let part = guest.template.pointer(path).cloned();
-    part.and_then(|part| serde_json::from_value(part).ok()).unwrap_or_default()
+    guest.template.pointer(path).and_then(|part| T::deserialize(part).ok()).unwrap_or_default()
+}
+
+/// What tells a guest from what it takes later.
+pub(crate) fn identity(guest: &HostedBurst) -> (Option<String>, Option<i64>, bool) {
+    (guest.metadata.uid.clone(), guest.metadata.generation, guest.has_ended())
 }
 
 /// What a guest takes.
 pub(crate) fn room_of(guest: &HostedBurstSpec) -> Requests {
-    let all = Requests::of_mini_cluster(&wanted(guest));
+    room_for(guest, &wanted(guest))
+}
+
+/// What a guest takes that makes this MiniCluster.
+pub(crate) fn room_for(guest: &HostedBurstSpec, wanted: &MiniClusterSpec) -> Requests {
+    let all = Requests::of_mini_cluster(wanted);
     Requests { gpus: all.gpus.max(i64::from(guest.gpus) * i64::from(guest.max_size)), ..all }
 }
 

@@ -68,8 +68,9 @@ pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup:
     // A whole instance of a peer that has ended takes nothing.
     for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
         let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
-        let gang = gang_of(&hosted.namespace().unwrap_or_default(), &spec.slot, &hosted_usage::wanted(spec));
-        line.guest(&spec.peer, hosted_usage::room_of(spec), since, gang);
+        let wanted = hosted_usage::wanted(spec);
+        let gang = gang_of(&hosted.namespace().unwrap_or_default(), &spec.slot, &wanted);
+        line.guest(&spec.peer, hosted_usage::room_for(spec, &wanted), since, gang);
     }
     for (name, Reserved { peer, wanted, room }) in view.reserved {
         let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();

@@ -92,7 +92,9 @@ impl MiniClusterController {
         let managed = Selection::labels(format!("{}={}", labels::kubernetes::MANAGED_BY, labels::TRIBUTARY));
         let service_pods = Selection::labels(format!("{}={}", labels::ROLE, labels::role::SERVICES));
         let (jobs, watch_jobs) = caches::watched::<JobView, _>(&clients, &Selection::default(), SystemRng);
-        let (config_maps, watch_maps) = caches::watched::<ConfigMapView, _>(&clients, &managed, SystemRng);
+        // Records of usage are the agent's own, and large.
+        let of_instances = Selection::labels(format!("{},{}!={}", managed.labels, labels::ROLE, labels::role::USAGE));
+        let (config_maps, watch_maps) = caches::watched::<ConfigMapView, _>(&clients, &of_instances, SystemRng);
         let (services, watch_services) = caches::watched(&clients, &managed, SystemRng);
         let (pods, watch_pods) = caches::watched::<PodView, _>(&clients, &service_pods, SystemRng);
         let leads = Selection::labels(format!("{}=0", labels::kubernetes::COMPLETION_INDEX));

@@ -61,7 +61,7 @@ const LEFT_RETRY: Duration = Duration::from_secs(5);
 /// How long an answer waits that only tells progress.
 const PROGRESS_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a peer that asks for the certificate waits until its root's status names it, and between two looks.
+/// How long a peer that asks for the certificate waits until its root's status names it, and how long until the second look.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
 const NAMED_LOOK: Duration = Duration::from_millis(10);
 
@@ -395,8 +395,10 @@ impl Root {
             return Ok(Leave::of(&request.incarnation).into());
         }
         let named = async {
+            let mut pause = NAMED_LOOK;
             while !self.is_named_by_root(&burst, peer) {
-                tokio::time::sleep(NAMED_LOOK).await;
+                tokio::time::sleep(pause).await;
+                pause = pause * 3 / 2;
             }
         };
         timeout(NAMED_WITHIN, named).await.map_err(|_| {

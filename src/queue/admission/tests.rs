@@ -202,7 +202,8 @@ impl World {
         };
         let round = round(&view, &mut Claims::default());
         self.admission.turn("hpc", &round, at(self.second));
-        self.admission.retain(&self.mini_clusters.keys().cloned().collect());
+        let now = Mono::from_start(Duration::from_secs(self.second.unsigned_abs()) * 10);
+        self.admission.forget_what_is_gone(now, || self.mini_clusters.keys().cloned().collect());
         round
     }
 

@@ -1,3 +1,4 @@
+use super::claims::keep;
 use super::*;
 
 #[test]

@@ -103,16 +103,14 @@ impl Root {
             })
         };
         for burst in self.bursts().iter().filter(|burst| !is_besides(burst)) {
-            let Some((peer, phase)) =
-                burst.status.as_ref().and_then(|status| Some((status.peer.as_deref()?, status.phase)))
-            else {
-                continue;
+            let Some(status) = &burst.status else { continue };
+            let add = match status.phase {
+                BurstPhase::Pending | BurstPhase::Offered => Claimed::add,
+                BurstPhase::Accepted | BurstPhase::Provisioning => Claimed::add_pods,
+                _ => continue,
             };
-            let claimed = claimed.entry(peer.into()).or_default();
-            match phase {
-                BurstPhase::Pending | BurstPhase::Offered => claimed.add(&offer::wish(burst)),
-                BurstPhase::Accepted | BurstPhase::Provisioning => claimed.add_pods(&offer::wish(burst)),
-                _ => {}
+            if let Some(peer) = status.peer.as_deref() {
+                add(claimed.entry(peer.into()).or_default(), &offer::wish(burst));
             }
         }
         claimed

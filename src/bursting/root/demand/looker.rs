@@ -36,7 +36,7 @@ use super::look::Look;
 use crate::nodes::PodView;
 use crate::root::controller::Key;
 use crate::root::lead_address::{is_of_lead, lead_pod};
-use crate::root::{offer, plan};
+use crate::root::plan;
 use crate::shared::Shared;
 use crate::turns::Line;
 
@@ -122,9 +122,7 @@ impl Looker {
         if phase != Some(Phase::Running) || plan::is_over(&root) {
             return None;
         }
-        let uid = root.uid()?;
-        let all = self.shared.caches.bursts.objects();
-        let bursts: Vec<_> = all.into_iter().filter(|burst| offer::root_uid(burst) == Some(&uid)).collect();
+        let bursts = self.shared.caches.bursts.controlled_by(&root.uid()?);
         bursts.iter().any(|burst| burst.spec.on_demand.is_some() && !burst.spec.release).then_some((root, bursts))
     }
 
