@@ -234,7 +234,7 @@ pub struct BurstStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Placed`, `Admitted`, `Ready`; `Preflight`: whether brokers will be able to join, as far as the peer found out;
-    /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
+    /// `BrokersOnline`: whether they did, `Unknown` with reason `NotCheckable` on simulated nodes, and with `Lost` while the peer is out of contact; `LeadAddress`, if it had to be waited for; `Delivered`, if what was to be told to
     /// the peer could not be sent; and `Budget`, if it has one: `Within`, `Ending` with the time of its end, `False` with
     /// reason `Spent`, or `Unknown` with reason `NoPrice`; `UsageAgrees`, once its use at a peer ended: whether that peer counted as much (`Agrees`), or not
     /// (`Differs`, with both figures), or could not say so (`NotTold`); `Demand`, if it runs on demand: `Asked`, `InUse`, `Idle`,

@@ -255,6 +255,15 @@ fn conform(schema: &mut Value) {
         map.insert("type".into(), "string".into());
         map.insert("enum".into(), words);
     }
+    // More than what the code holds would be taken, and nobody could read the object.
+    let most = match map.get("format").and_then(Value::as_str) {
+        Some("int32") if map.contains_key("minimum") => Some(i64::from(i32::MAX)),
+        Some("uint32") => Some(i64::from(u32::MAX)),
+        _ => None,
+    };
+    if let Some(most) = most {
+        map.entry("maximum").or_insert(most.into());
+    }
     if is_number(map) && map.get("format").and_then(Value::as_str).is_some_and(|f| !NUMBER_FORMATS.contains(&f)) {
         map.remove("format");
     }

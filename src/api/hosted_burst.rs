@@ -194,7 +194,7 @@ impl BurstRun {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseTimestamps {
-    /// The Burst was made. Root only.
+    /// Since when it is wanted or, once it was complete, needs another place. Root only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub planned: Option<MicroTime>,
     /// A peer was chosen, and is told. Root only.

@@ -13,6 +13,10 @@ pub(super) fn online_statement(simulated: bool, phase: BurstPhase, ready: u32, s
     let message = format!("{ready} of {size} brokers are online");
     match phase {
         _ if simulated => Statement::unknown(BROKERS_ONLINE, "NotCheckable", NOT_CHECKABLE),
+        BurstPhase::Lost => {
+            let before = if ready > 0 { format!("; {ready} of {size} were online before") } else { String::new() };
+            Statement::unknown(BROKERS_ONLINE, "Lost", format!("not known: the peer is out of contact{before}"))
+        }
         BurstPhase::Ready if ready >= size => Statement::holds(BROKERS_ONLINE, "Joined", message),
         phase => Statement::fails(BROKERS_ONLINE, phase.to_string(), message),
     }

@@ -18,8 +18,8 @@ const SECONDS: [f64; 12] = [0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 30
 const STEP_SECONDS: Described = Described::histogram(
     "burst_step_seconds",
     &[("step", &STEPS)],
-    "Seconds that bursts of roots of this cluster took to reach a step, from the one before; offered, from when they were made. A \
-     step that was written while the agent stopped leading is not counted. Online is never reached on simulated nodes, warmed only where images are pulled ahead",
+    "Seconds that bursts of roots of this cluster took to reach a step, from the one before; offered, from when they were wanted. \
+     A step that was written while the agent stopped leading is not counted. Online is never reached on simulated nodes, warmed only where images are pulled ahead",
 );
 
 /// How long steps took. Cloning shares it; the default one is registered nowhere.

@@ -64,7 +64,7 @@ shown_by_its_words!(BurstPhase);
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PhaseTimes {
-    /// The Burst was made (root).
+    /// Since when it is wanted: it was made, woken, resumed or given a budget, or was complete until then (root).
     pub planned: Option<Timestamp>,
     /// A peer was chosen, and is told (root).
     pub offered: Option<Timestamp>,

@@ -289,7 +289,7 @@ fn bursts_counted(seen: impl Iterator<Item = Option<BurstPhase>>) -> Vec<(&'stat
     counted(BURST_PHASES, BURST_PHASE_WORDS, seen)
 }
 
-/// What a burst lacks that its root wants, and since when it does: it was made or was complete, was woken, or got a budget. One
+/// What a burst lacks that its root wants, and since when it does: it is wanted, was complete, was woken, or got a budget. One
 /// that is offered and refused again and again lacks it all the time.
 fn incomplete(burst: &Burst) -> Option<(&'static str, Timestamp)> {
     let status = burst.status.as_ref();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -27,13 +28,16 @@ use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::left::{self, Left};
 use super::materialize::{self, Materials};
-use super::memory::{CREDENTIAL_AGAIN, Resolution, SecretState};
+use super::memory::{CREDENTIAL_AGAIN, SecretState};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
 use crate::peers::PeerView;
 use crate::preflight::attempt::Target;
 use crate::spans;
 use crate::watch::WatchedPod;
+
+/// How long a host name may take. The resolver of the system gives up before, as a rule, and cannot be stopped.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(30);
 
 impl Provider {
     /// Carries one change out. `hosted` is the freshest version of the HostedBurst, and follows what is written.
@@ -323,16 +327,16 @@ impl Provider {
     fn resolve(&self, key: SlotKey, host: String) {
         let Some(this) = self.this() else { return };
         tokio::spawn(async move {
-            let found = tokio::net::lookup_host((host.clone(), 0)).await;
-            let found: Result<Vec<IpAddr>, String> = match found {
+            let lookup = tokio::time::timeout(RESOLVE_WITHIN, tokio::net::lookup_host((host.clone(), 0))).await;
+            let found: Result<Vec<IpAddr>, String> = match lookup.unwrap_or_else(|late| Err(late.into())) {
                 // Servers of names change the order each time, and that is no news.
                 Ok(addresses) => {
                     Ok(addresses.map(|address| address.ip()).collect::<BTreeSet<_>>().into_iter().collect())
                 }
                 Err(error) => Err(error.to_string()),
             };
-            let resolution = Resolution { host, found, at: this.shared.clock.mono() };
-            this.remember(&key, |memory| memory.resolved_now(resolution));
+            let now = this.shared.clock.mono();
+            this.remember(&key, |memory| memory.resolved_now(host, found, now));
             this.queue.mark(key);
         });
     }

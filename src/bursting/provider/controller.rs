@@ -15,6 +15,7 @@ use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
+use tributary_cluster::caches::Cache;
 use tributary_cluster::engine::{Controller, Observed};
 use tributary_cluster::error::chain;
 use tributary_cluster::quotas::QuotaWatch;
@@ -147,13 +148,7 @@ impl Provider {
 
     /// Whether every loss of contact is dated: of no HostedBurst it counts from the term before.
     pub(crate) fn has_dated(&self) -> bool {
-        let contacts = self.shared.provider_contacts();
-        let hosted = &self.shared.caches.hosted;
-        // One that cannot be read any more is never dated, and keeps no others from it.
-        hosted.objects().iter().filter(|one| hosted.unreadable_of(&ObjectKey::of(&***one)).is_none()).all(|hosted| {
-            let dated = |status: &HostedBurstStatus| status.suspect_since.is_some() || status.draining_since.is_some();
-            contacts.has_heard(&slot::holder(hosted).0) || hosted.status.as_ref().is_some_and(dated)
-        })
+        all_dated(&self.shared.caches.hosted, &self.shared.provider_contacts())
     }
 
     async fn carry_out_all(&self, key: &SlotKey, view: Snapshot, step: SlotStep) -> Result<Outcome, RequestError> {
@@ -253,6 +248,15 @@ impl Provider {
             self.mark_waiting();
         }
     }
+}
+
+/// See [`Provider::has_dated`].
+fn all_dated(hosted: &Cache<HostedBurst>, contacts: &Contacts) -> bool {
+    // One that cannot be read any more is never dated, and keeps no others from it.
+    hosted.objects().iter().filter(|one| hosted.unreadable_of(&ObjectKey::of(&***one)).is_none()).all(|hosted| {
+        let dated = |status: &HostedBurstStatus| status.suspect_since.is_some() || status.draining_since.is_some();
+        contacts.has_heard(&slot::holder(hosted).0) || hosted.status.as_ref().is_some_and(dated)
+    })
 }
 
 /// All that a step of a slot looks at, besides the tables of this term.
@@ -370,5 +374,29 @@ impl Controller for Provider {
         // What was written, also by a step that failed later, counts for the next one.
         self.saw(key);
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+    use tributary_clock::Mono;
+
+    use super::*;
+
+    /// The danger: for as long as it is there, losses of contact count from the term before.
+    #[test]
+    fn who_cannot_be_read_any_more_keeps_no_others_undated() {
+        let (cache, contacts) = (Cache::empty(), Contacts::begin(Mono::ZERO));
+        let put = |peer: serde_json::Value| {
+            let object = json!({"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst",
+                "metadata": {"namespace": "flux", "name": "lake-burst-0"}, "spec": {"peer": peer}});
+            cache.take(Event::Apply(serde_json::from_str(&object.to_string()).unwrap()));
+        };
+        put("east".into());
+        assert!(!all_dated(&cache, &contacts));
+        put(7.into());
+        assert!(all_dated(&cache, &contacts));
     }
 }

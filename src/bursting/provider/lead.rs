@@ -4,6 +4,7 @@
 //! from the answers who listens where in this cluster's networks, and which names and addresses there are.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
@@ -24,7 +25,7 @@ pub(super) struct Lead {
     pub(super) told: String,
     /// No lead may be there.
     pub(super) refused: bool,
-    /// Brokers that there are stay where they were led: where it is was not asked yet by this leader, or nobody says any more where
+    /// Brokers that there are stay where they were led: this leader does not know yet where it is, or nobody says any more where
     /// it may be.
     pub(super) stays: bool,
 }
@@ -47,6 +48,9 @@ pub(super) fn admit(view: &SlotView<'_>, peer: &PeerName, desired: &DesiredBurst
         Err(error) => Err(Rejection::new(RejectionReason::LeadAddressRefused, told(view, &error))),
     }
 }
+
+/// How long brokers stay where an earlier leader led them while this one cannot find out where that is.
+const UNKNOWN_AT_MOST: Duration = Duration::from_secs(300);
 
 /// The lead of a hosted burst: at our agent, or at the address in the spec; a host name as it was resolved.
 pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> Lead {
@@ -74,13 +78,18 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
             }
         };
     }
-    let found = match step.memory.resolved(&lead.address, view.now.mono) {
+    let now = view.now.mono;
+    let (first, since) = step.memory.asked_first.get_or_insert_with(|| (lead.address.clone(), now));
+    let is_first = *first == lead.address && now.saturating_since(*since) < UNKNOWN_AT_MOST;
+    let found = match step.memory.resolved(&lead.address, now) {
         Some((found, again)) => {
             wake(step, again);
             found
         }
         None => {
-            step.changes.push(Change::Resolve(lead.address.clone()));
+            if !std::mem::replace(&mut step.memory.resolving, true) {
+                step.changes.push(Change::Resolve(lead.address.clone()));
+            }
             if step.memory.resolution.as_ref().is_none_or(|known| known.host != lead.address) {
                 return Lead { stays: true, ..Lead::unknown("the lead's host name is being resolved".into()) };
             }
@@ -92,8 +101,8 @@ pub(super) fn find(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotSte
         Ok(addresses) => addresses,
         Err(message) => {
             let trouble = format!("the lead's host name cannot be resolved: {message}");
-            // As if it were refused: nobody learns which names there are.
-            return Lead { trouble, told, refused: true, ..Lead::default() };
+            // As if it were refused: nobody learns which names there are. The name that a leader finds was judged by the one before.
+            return Lead { trouble, told, refused: true, stays: is_first && !step.memory.led, ..Lead::default() };
         }
     };
     let judged = addresses.into_iter().map(|address| judge(view, &peer, address));

@@ -31,9 +31,13 @@ pub(crate) const VERDICT_STANDS_AT_MOST: Duration = Duration::from_secs(300);
 /// Between two requests for a certificate that could not be had.
 pub(crate) const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
 
-/// How long a look at the Secret is enough to make brokers that mount it.
-pub(crate) const LOOK_IS_FRESH: Duration = Duration::from_secs(2);
-/// How often the Secret is looked at while brokers are missing.
+/// Until the lead's host name is asked for again that got no address. It doubles up to [`RESOLVE_AGAIN`].
+const RESOLVE_SOON: Duration = Duration::from_secs(5);
+
+/// How long a look at the Secret is not doubted.
+const LOOK_IS_FRESH: Duration = Duration::from_secs(2);
+/// How long a look at the Secret is enough to make brokers that mount it, and how often it is looked at while some are
+/// missing.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// What became of a burst that was hosted here.
@@ -137,8 +141,10 @@ pub(crate) struct Resolution {
     pub host: String,
     /// Its addresses, or why there are none.
     pub found: Result<Vec<IpAddr>, String>,
-    /// When it was asked.
-    pub at: Mono,
+    /// How often in a row there were none.
+    failures: u32,
+    /// When it is asked again.
+    again: Mono,
 }
 
 /// What is remembered of a slot.
@@ -156,6 +162,12 @@ pub(crate) struct Memory {
     pub secret: SecretState,
     /// The lead's host name.
     pub resolution: Option<Resolution>,
+    /// A host name is being asked. Another one waits for that: a resolver that hangs gets one question of a slot at a time.
+    pub resolving: bool,
+    /// The first host name that this leader asked for, and when.
+    pub asked_first: Option<(String, Mono)>,
+    /// This leader led its brokers somewhere.
+    pub led: bool,
     /// The gateway's pod that does not go.
     pub gateway: Option<Stuck>,
     /// What was seen of the lead.
@@ -217,6 +229,9 @@ impl Memory {
         if changes.iter().any(|change| matches!(change, Change::Dial(_))) {
             self.attempt = Attempt::None;
         }
+        if changes.iter().any(|change| matches!(change, Change::Resolve(_))) {
+            self.resolving = false;
+        }
     }
 
     pub(super) fn ended(&mut self, hosted: &HostedBurst, reason: Reason) {
@@ -257,18 +272,21 @@ impl Memory {
     /// Addresses of a host name, and when to ask again; `None` if it is time to ask.
     pub(super) fn resolved(&self, host: &str, now: Mono) -> Option<(Result<Vec<IpAddr>, String>, Duration)> {
         let known = self.resolution.as_ref().filter(|known| known.host == host)?;
-        let again = RESOLVE_AGAIN.checked_sub(now.saturating_since(known.at)).filter(|left| !left.is_zero())?;
-        Some((known.found.clone(), again))
+        let left = known.again.saturating_since(now);
+        (!left.is_zero()).then(|| (known.found.clone(), left))
     }
 
     /// A host name was asked. One that cannot be resolved now is where it was.
-    pub(super) fn resolved_now(&mut self, mut new: Resolution) {
-        if new.found.is_err()
-            && let Some(before) = self.resolution.take_if(|before| before.host == new.host && before.found.is_ok())
-        {
-            new.found = before.found;
+    pub(super) fn resolved_now(&mut self, host: String, mut found: Result<Vec<IpAddr>, String>, now: Mono) {
+        self.resolving = false;
+        let before = self.resolution.take().filter(|before| before.host == host);
+        let (mut failures, mut pause) = (0, RESOLVE_AGAIN);
+        if found.is_err() {
+            failures = before.as_ref().map_or(0, |before| before.failures).saturating_add(1);
+            pause = pause.min(RESOLVE_SOON * 2_u32.saturating_pow(failures - 1).min(60));
+            found = before.and_then(|before| before.found.ok()).map_or(found, Ok);
         }
-        self.resolution = Some(new);
+        self.resolution = Some(Resolution { host, found, failures, again: now + pause });
     }
 
     /// The last known addresses of a host name, however old.
@@ -299,7 +317,7 @@ impl Memory {
         if view.hosted.is_none() {
             self.looked_empty &= !self.fates.is_empty();
             self.secret = SecretState::Unknown;
-            self.resolution = None;
+            (self.resolution, self.resolving, self.led, self.asked_first) = (None, false, false, None);
             self.attempt = Attempt::None;
             self.warm_up = Made::No;
             self.request = Request::Unknown;

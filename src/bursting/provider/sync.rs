@@ -17,7 +17,7 @@ use super::kueue;
 use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
-use super::memory::{LOOK_AGAIN, LOOK_IS_FRESH, SecretState};
+use super::memory::{LOOK_AGAIN, SecretState};
 use super::not_started;
 use super::provisioning::{self, Nodes};
 use super::scale_up;
@@ -83,6 +83,7 @@ pub(super) fn keep(
     let certificate = certify(view, hosted, holder, step);
     let certified = certificate != Certified::No;
     let lead = lead::find(view, hosted, step);
+    step.memory.led |= !lead.ends.is_empty();
     let made = view.mini_cluster.is_some();
     let import = peers::import(view.peers, &holder.0);
     let course = preflight(view, hosted, &lead, step);
@@ -228,7 +229,7 @@ pub(super) fn certify(
         SecretState::Held { digest, looked, .. } if *digest == hosted.spec.credential_digest => {
             let age = looked.map_or(Duration::MAX, |looked| now.saturating_since(looked));
             let missing = view.mini_cluster.is_none();
-            if missing && age < LOOK_IS_FRESH {
+            if missing && age < LOOK_AGAIN {
                 return Certified::Sure;
             }
             // What waits in a queue has no pods that lack it.

@@ -12,9 +12,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tributary_api::budget::{Spent, Usage};
 use tributary_api::burst::{Burst, BurstHold, BurstRefusal, BurstSpec, BurstStatus, CredentialRecipient};
 use tributary_api::hosted_burst::{BurstPhase, BurstRun, PhaseTimestamps};
+use tributary_api::labels::condition::READY;
 use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_cluster::conditions::Statement;
+use tributary_cluster::traced::unmet_since;
 use tributary_contract::tunnel::Ends;
 use tributary_contract::{ObservedBurst, PeerName, PhaseTimes, Price, Rejection, RejectionReason};
 
@@ -97,8 +99,10 @@ pub(crate) fn step(view: &BurstView, claimed: &dyn Claims) -> BurstStep {
     draft.count();
     let Draft { mut status, mut notes, wake, agreement, .. } = draft;
     let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
+    let held = matches!(status.held, Some(BurstHold::NoDemand | BurstHold::BudgetSpent));
+    let wanted = offer::is_wanted(&view.burst) && !held;
     let times = status.times.get_or_insert_default();
-    times.planned.get_or_insert_with(|| now.clone());
+    times.planned = wanted.then(|| times.planned.take().unwrap_or_else(|| now.clone()));
     times.offered = times.offered.take().or(placed.then_some(now));
     status.observed_generation = view.burst.metadata.generation;
     status.frozen.get_or_insert_with(|| Box::new(super::frozen::of(&view.burst.spec)));
@@ -410,7 +414,8 @@ impl<'a> Draft<'a> {
             self.wake_in(left);
         }
         let wish = offer::wish(&view.burst);
-        match place::place(&wish, &view.peers, &self.claimed.claimed(), &excluded) {
+        let claimed = self.claimed.claimed();
+        match place::place(&wish, &view.peers, &claimed, &excluded) {
             Ok(peer) if let Some((first, left)) = self.asked_before(&peer, &wish, &excluded) => {
                 self.wake_in(left);
                 self.set(BurstPhase::Pending, format!("{first} is asked first, and is not connected for the moment"));
@@ -484,10 +489,12 @@ impl<'a> Draft<'a> {
         status.lead = None;
         status.ready_brokers = 0;
         status.reserved_until = None;
-        status.times = status
-            .times
-            .take()
-            .map(|PhaseTimestamps { planned, .. }| PhaseTimestamps { planned, ..PhaseTimestamps::default() });
+        // One that was complete needs another place since it was not any more.
+        let incomplete = unmet_since(&status.conditions, READY).map(MicroTime);
+        status.times = status.times.take().map(|PhaseTimestamps { planned, ready, .. }| {
+            let planned = if planned <= ready && ready.is_some() { incomplete } else { planned };
+            PhaseTimestamps { planned, ..PhaseTimestamps::default() }
+        });
         status.preflight.clear();
         status.simulated = false;
         status.run = None;

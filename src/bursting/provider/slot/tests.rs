@@ -15,7 +15,7 @@ use crate::preflight::lead::Seen;
 use crate::provider::admission::tests::offer;
 use crate::provider::grants::Few;
 use crate::provider::ledger::Ledger;
-use crate::provider::memory::{Resolution, SecretState};
+use crate::provider::memory::SecretState;
 use crate::template::BurstTemplate;
 use crate::timing::Times;
 

@@ -27,8 +27,8 @@ fn hosting(address: &str) -> (World, ClaimKey) {
     (world, key)
 }
 
-fn resolved(host: &str, found: Result<Vec<IpAddr>, String>) -> Option<Resolution> {
-    Some(Resolution { host: host.into(), found, at: Mono::ZERO })
+fn resolved(world: &mut World, host: &str, found: Result<Vec<IpAddr>, String>) {
+    world.memory.resolved_now(host.into(), found, Mono::ZERO);
 }
 
 fn refusal(world: &mut World, address: &str) -> (RejectionReason, String) {
@@ -88,7 +88,7 @@ fn a_lead_address_is_checked_and_a_host_name_resolved() {
     let step = world.step();
     assert!(step.changes.contains(&Change::Resolve("lead.example.org".into())) && slices(&step) == 0);
     let found = Ok(vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]);
-    world.memory.resolution = Some(Resolution { host: "lead.example.org".into(), found, at: Mono::ZERO });
+    resolved(&mut world, "lead.example.org", found);
     let step = world.step();
     assert_eq!((slices(&step), step.wake), (2, Some(Duration::from_secs(60))));
     world.secs = 60;
@@ -150,19 +150,47 @@ fn the_way_to_a_lead_with_a_name_stays_while_nobody_knows_where_the_name_leads()
         (made.slices.map(|slices| slices.len()), made.egress == Egress::Leave)
     };
     assert_eq!(slices(&mut world), (None, true), "a new leader has not asked");
-    let resolved = |found: Result<Vec<IpAddr>, String>, at: u64| Resolution {
-        host: "lead.example.org".into(),
-        found,
-        at: Mono::ZERO + Duration::from_secs(at),
-    };
+    let away = || Err("the server of names is away".into());
+    resolved(&mut world, "lead.example.org", away());
+    assert_eq!(slices(&mut world), (None, true), "a new leader gets no answer");
+    // It does not go by what another leader found for ever, nor by another name.
+    world.secs = 300;
+    assert_eq!(slices(&mut world), (Some(0), false));
+    world.secs = 1;
+    world.claim("east", at("vault.internal"));
+    resolved(&mut world, "vault.internal", away());
+    assert_eq!(slices(&mut world), (Some(0), false));
+    world.claim("east", at("lead.example.org"));
     let addresses = ["198.51.100.7", "2001:db8::7"].map(|text| text.parse().unwrap());
-    world.memory.resolved_now(resolved(Ok(addresses.into()), 0));
+    resolved(&mut world, "lead.example.org", Ok(addresses.into()));
     assert_eq!(slices(&mut world), (Some(2), false));
-    world.memory.resolved_now(resolved(Err("the server of names is away".into()), 1));
+    resolved(&mut world, "lead.example.org", away());
     assert_eq!(slices(&mut world), (Some(2), false));
+    // Whether there is another name is not told by the way that stays or goes.
+    world.claim("east", at("vault.internal"));
+    assert_eq!(slices(&mut world), (None, true));
+    for found in [away(), Ok(vec!["10.244.0.9".parse().unwrap()])] {
+        resolved(&mut world, "vault.internal", found);
+        assert_eq!(slices(&mut world), (Some(0), false));
+    }
     world.mini_cluster = None;
     world.memory.resolution = None;
     assert_eq!(slices(&mut world).0, Some(0), "before there are brokers, a policy comes first");
+}
+
+/// The danger: the servers of names hang, and each step asks them once more.
+#[test]
+fn a_name_is_asked_again_once_its_answer_is_there_or_the_question_was_left_undone() {
+    let (mut world, _) = hosting("lead.example.org");
+    let change = Change::Resolve("lead.example.org".into());
+    let asks = |world: &mut World| world.step().changes.contains(&change);
+    assert_eq!([(); 2].map(|()| asks(&mut world)), [true, false]);
+    world.memory.left_undone(std::slice::from_ref(&change));
+    assert_eq!([(); 2].map(|()| asks(&mut world)), [true, false]);
+    resolved(&mut world, "lead.example.org", Ok(vec!["192.0.2.1".parse().unwrap()]));
+    assert!(!asks(&mut world));
+    world.secs = 60;
+    assert_eq!([(); 2].map(|()| asks(&mut world)), [true, false]);
 }
 
 /// Pods that start let the agent look at the certificate once more.
@@ -221,7 +249,7 @@ fn a_peer_is_told_that_its_lead_was_reached_or_not_and_nothing_else() {
 fn a_peer_learns_nothing_of_names_here() {
     let told = |found: Result<Vec<IpAddr>, String>| {
         let (mut world, key) = hosting("vault.internal");
-        world.memory.resolution = resolved("vault.internal", found);
+        resolved(&mut world, "vault.internal", found);
         let said = said(&world.step(), &key);
         (said.message, said.preflight.into_iter().map(|one| one.message).collect::<Vec<_>>())
     };
@@ -352,7 +380,7 @@ proptest! {
         let texts: Vec<_> = leads.into_iter().map(|(address, how)| disguised(address, how)).collect();
         let (mut world, _) = hosting(if by_name { "lead.example.org" } else { &texts[0] });
         world.ours = ours;
-        world.memory.resolution = resolved("lead.example.org", Ok(texts.iter().map(|text| text.parse().unwrap()).collect()));
+        resolved(&mut world, "lead.example.org", Ok(texts.iter().map(|text| text.parse().unwrap()).collect()));
         let import = world.peers.get_mut("east").unwrap().import.as_mut().unwrap();
         import.egress = Some(EgressPolicy::default());
         let step = world.step();

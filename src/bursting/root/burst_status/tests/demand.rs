@@ -58,6 +58,30 @@ fn a_burst_that_runs_and_comes_on_demand_from_now_on_goes_when_it_is_idle() {
     world.look(0, false).step().is(BurstPhase::Draining, Some("west"));
 }
 
+/// The danger: a burst that slept half a day took half a day to come, as its event, a metric and an alert say.
+#[test]
+fn a_burst_takes_its_time_from_when_it_is_wanted() {
+    let planned = |world: &World| {
+        let times = world.burst.status.as_ref().unwrap().times.clone().unwrap();
+        times.planned.map(|MicroTime(at)| at.as_second() - 1_000_000)
+    };
+    let mut world = World::new();
+    world.burst.spec.on_demand = Some(OnDemandSpec { max_idle: 60.into(), min_pending: 1 });
+    assert_eq!(planned(world.step().is(BurstPhase::Asleep, None)), None);
+    world.after(43_200).look_at(Asked { pending: 1, lasting: 1, ..Asked::default() });
+    assert_eq!(planned(world.step().is(BurstPhase::Offered, Some("north"))), Some(43_202));
+
+    let mut world = World::new();
+    world.named(&["west", "north"]).step().say("west", BurstPhase::Rejected).step().say("north", BurstPhase::Ready);
+    let Some(Answer::Observed(said)) = world.answers.get_mut("north") else { unreachable!() };
+    let at = Timestamp::from_second(1_000_000).ok();
+    said.times = PhaseTimes { accepted: at, ready: at, ..PhaseTimes::default() };
+    assert_eq!(planned(world.step().is(BurstPhase::Ready, Some("north"))), Some(1), "it was refused in between");
+    assert_eq!(planned(world.say("north", BurstPhase::Evicted).step()), Some(4), "it was complete until now");
+    assert_eq!(planned(world.edit(|spec| spec.release = true).step().after(9_999)), None);
+    assert_eq!(planned(world.edit(|spec| spec.release = false).step()), Some(10_005));
+}
+
 /// The danger: a peer that did as it was told is asked later each time.
 #[test]
 fn a_burst_that_is_wanted_again_while_it_leaves_has_left_before_it_is_offered_anew() {

@@ -255,9 +255,17 @@ fn a_peer_without_the_certificate_is_given_up_after_the_grace_period_and_a_blip_
 
 #[test]
 fn a_lost_peer_that_returns_goes_on() {
+    let online = |world: &World| {
+        let status = world.burst.status.as_ref().unwrap();
+        let said = tributary_cluster::conditions::find(&status.conditions, "BrokersOnline").unwrap();
+        (status.ready_brokers, said.status.clone(), said.message.clone())
+    };
     let mut world = World::new();
     world.step().say("north", BurstPhase::Ready).step().give_certificate("north");
     world.cut("north").step().after(60).is(BurstPhase::Lost, Some("north"));
+    let before = "not known: the peer is out of contact; 3 of 3 were online before";
+    assert_eq!(online(&world), (3, "Unknown".to_owned(), before.to_owned()));
     world.connect("north").step().is(BurstPhase::Ready, Some("north"));
+    assert_eq!(online(&world).0, 3);
     assert_eq!(world.burst.status.as_ref().unwrap().reserved_until, None);
 }
