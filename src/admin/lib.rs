@@ -171,7 +171,7 @@ pub struct MiniClusterRow {
     pub message: Option<String>,
     /// The peer whose burst it is; `None` for a MiniCluster of this cluster's users.
     pub hosted_for: Option<String>,
-    /// Declared bursts.
+    /// Declared bursts that are not asleep.
     pub bursts: u32,
     /// Bursts whose every wanted broker is online.
     pub bursts_ready: u32,

@@ -101,14 +101,20 @@ fn job_waits_since(job: &FluxJob) -> Option<Timestamp> {
         .then(|| admitted.last_transition_time.0.max(valid.unwrap_or_default()))
 }
 
-/// Since when a MiniCluster waits for its Job.
+/// Since when a MiniCluster waits for its Job. `Ready` is `False` also of one that has ended, was suspended or was not valid: it
+/// waits since that is over.
 fn waits_since(found: &MiniCluster) -> Option<Timestamp> {
-    let ready = conditions::find(&found.status.as_ref()?.conditions, condition::READY)?;
-    (ready.status == "False" && ready.reason == reason::QUEUED).then_some(ready.last_transition_time.0)
+    let conditions = &found.status.as_ref()?.conditions;
+    let ready = conditions::find(conditions, condition::READY)?;
+    let queued = ready.status == "False" && ready.reason == reason::QUEUED;
+    let changed = [condition::VALID, condition::JOB_REQUESTED].map(|type_| conditions::find(conditions, type_));
+    let changed = changed.into_iter().flatten().chain([ready]).map(|one| one.last_transition_time.0);
+    changed.max().filter(|_| queued)
 }
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
     use serde_json::{Value, json};
 
     use super::*;
@@ -149,7 +155,15 @@ mod tests {
             }))
             .unwrap()
         };
-        assert_eq!(waits_since(&mini_cluster("Queued")), Some(Timestamp::from_second(1_000_007).unwrap()));
+        let at = |second: i64| Some(Timestamp::from_second(1_000_000 + second).unwrap());
+        assert_eq!(waits_since(&mini_cluster("Queued")), at(7));
         assert_eq!(waits_since(&mini_cluster("Starting")), None);
+        // The danger: it ended days ago, is started again, and has waited for days.
+        for type_ in ["JobRequested", "Valid"] {
+            let mut again = mini_cluster("Queued");
+            let since: Condition = serde_json::from_value(condition(type_, "Again", 90)).unwrap();
+            again.status.as_mut().unwrap().conditions.push(since);
+            assert_eq!(waits_since(&again), at(90), "{type_}");
+        }
     }
 }

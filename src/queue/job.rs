@@ -34,6 +34,9 @@ const VALID: &str = "Valid";
 /// Condition: the queue let it start.
 const ADMITTED: &str = "Admitted";
 
+/// Reason of who waits for room in the queue.
+const WAITING: &str = "Waiting";
+
 /// Why one that its user suspended is taken back.
 const SUSPENDED: &str = "it is suspended";
 
@@ -308,15 +311,17 @@ impl Draft<'_> {
                 Err(sentence) => self.step_aside("Invalid", &sentence).into(),
             },
             Word::Refused(reason, sentence) => self.step_aside(reason, &sentence).into(),
-            Word::Waits(sentence) => vec![valid, self.wait("Waiting", sentence)],
+            Word::Waits(sentence) => vec![valid, self.wait(WAITING, sentence)],
             Word::WaitsForNodes(sentence) => vec![valid, self.wait(labels::reason::NODES_TOO_SMALL, sentence)],
         }
     }
 
+    /// `Unknown` of who stands in no line: the transition to `False` is when it began to wait for room.
     fn wait(&mut self, reason: &'static str, sentence: String) -> Statement {
         self.status.phase = JobPhase::Waiting;
         self.status.message.clone_from(&sentence);
-        Statement::fails(ADMITTED, reason, sentence)
+        let status = (reason == WAITING).then_some(false);
+        Statement { status, ..Statement::fails(ADMITTED, reason, sentence) }
     }
 
     /// Starts it, here or elsewhere.
@@ -646,6 +651,24 @@ mod tests {
         assert_eq!((status.result, status.exit_code), (Some(JobResult::Failed), Some(3)));
         assert_eq!(status.logs, logs("hpc", "lammps"));
         insta::assert_snapshot!(status.logs, @"kubectl logs --namespace hpc --selector job-name=lammps,batch.kubernetes.io/job-completion-index=0 --container lammps --tail=-1");
+    }
+
+    /// The danger: it is resumed in the morning, and an alert says that it has waited all night.
+    #[test]
+    fn a_job_waits_for_room_since_it_stands_in_line() {
+        let mut job = job(json!({"suspend": true}));
+        let mut told = |suspend: bool, word: Word, second: i64| {
+            job.spec.suspend = suspend;
+            job.status = Some(next(&job, None, word, at(second)).status);
+            let admitted = conditions::find(&job.status.as_ref().unwrap().conditions, ADMITTED).unwrap();
+            format!("{} {} {}", admitted.status, admitted.reason, admitted.last_transition_time.0.duration_since(at(0)))
+        };
+        let waits = || Word::Waits("in line".into());
+        assert_eq!(told(true, waits(), 0), "Unknown Suspended PT0S");
+        assert_eq!(told(false, waits(), 9), "False Waiting PT9S");
+        assert_eq!(told(false, waits(), 10), "False Waiting PT9S", "who only waits is not written again");
+        assert_eq!(told(false, Word::WaitsForNodes("too large".into()), 20), "Unknown NodesTooSmall PT20S");
+        assert_eq!(told(false, waits(), 30), "False Waiting PT30S");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Does what was decided: the only step that writes, besides the status.
 
 use jiff::Timestamp;
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest
 use super::decide::{Maintenance, Upkeep};
 use super::dereference::{Known, left_to, lingers};
 use super::in_place::{JobChange, keys_text};
+use super::refusal;
 use super::status::JobFacts;
 use super::view::LeadPodView;
 
@@ -172,9 +175,17 @@ impl Writes {
         self.change_job(known, |uid| change.labels_patch(uid)).await
     }
 
-    /// Whether the API server would take the Job of the next incarnation.
-    pub(crate) async fn try_job(&self, rendered: &Rendered) -> Result<(), super::controller::Error> {
-        Ok(self.applier.try_replacement(&rendered.frozen_job()).await.map_err(Error::from)?)
+    /// Whether the API server would take the Job of the next incarnation, and its pods: it takes a Job whatever those name, such
+    /// as a PriorityClass.
+    pub(crate) async fn try_job(&self, known: &Known, rendered: &Rendered) -> Result<(), super::controller::Error> {
+        let job = rendered.frozen_job();
+        self.applier.try_replacement(&job).await.map_err(Error::from)?;
+        let pod = pod_of(&job, known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default());
+        match self.applier.try_replacement(&pod).await {
+            // Webhooks and policies may have another mind of pods that the Job's controller makes.
+            Err(error) if refusal::is_policy(error.cause()) => Ok(()),
+            tried => Ok(tried.map_err(Error::from)?),
+        }
     }
 
     /// Deletes the Job of this incarnation. It stays until its pods are gone, so that the next one finds their names free.
@@ -305,4 +316,23 @@ fn facts(job: &Job) -> JobFacts {
         left_to: left_to(spec.and_then(|spec| spec.managed_by.as_ref())),
         ..JobFacts::default()
     }
+}
+/// A pod of a Job, as its controller makes it.
+fn pod_of(job: &Job, uid: String) -> Pod {
+    let template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
+    let owner = OwnerReference {
+        api_version: Job::API_VERSION.to_owned(),
+        kind: Job::KIND.to_owned(),
+        name: job.name_any(),
+        uid,
+        controller: Some(true),
+        block_owner_deletion: None,
+    };
+    let metadata = ObjectMeta {
+        name: Some(format!("{}-0", job.name_any())),
+        namespace: job.namespace(),
+        owner_references: Some(vec![owner]),
+        ..template.metadata.unwrap_or_default()
+    };
+    Pod { metadata, spec: template.spec, status: None }
 }

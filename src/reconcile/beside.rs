@@ -53,19 +53,19 @@ impl Writes {
     }
 
     async fn service(&self, service: &Service, live: Option<&Service>) -> Result<(), RequestError> {
+        // A headless Service cannot become another, nor the other way round.
+        if let Some(live) = live.filter(|live| is_headless(live) != is_headless(service))
+            && let Some(doomed) = Doomed::of(live)
+        {
+            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
+            return self.applier.own(service, None).await.map(drop);
+        }
         let error = match self.applier.own(service, live).await {
             Ok(_) => return Ok(()),
             Err(error) if error.cause().is_invalid() => error,
             Err(error) => return Err(error),
         };
         let mut service = service.clone();
-        // A headless Service cannot become another, nor the other way round.
-        if let Some(live) = live.filter(|live| is_headless(live) != is_headless(&service))
-            && let Some(doomed) = Doomed::of(live)
-        {
-            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
-            return self.applier.own(&service, None).await.map(drop);
-        }
         if clear_node_ports(&mut service) {
             // The port it had is taken by now: any other will do, and bursts are told.
             return self.applier.own(&service, live).await.map(drop);

@@ -158,7 +158,7 @@ impl MiniClusterController {
         if let Source::Missing(_, sentence) = certificate {
             return Ok(Some(sentence));
         }
-        match self.writes.try_job(rendered).await {
+        match self.writes.try_job(known, rendered).await {
             Ok(()) => Ok(None),
             Err(error) => {
                 let refusal = Refusal::of(&error, known);

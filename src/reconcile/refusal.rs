@@ -88,10 +88,18 @@ impl Refused {
     }
 }
 
+/// Whether a webhook or a policy refused it.
+pub(super) fn is_policy(cause: &Cause) -> bool {
+    has(cause, "admission webhook") || has(cause, "ValidatingAdmissionPolicy")
+}
+
+fn has(cause: &Cause, text: &str) -> bool {
+    matches!(cause, Cause::Refused { message, .. } if message.contains(text))
+}
+
 fn what_to_do(cause: &Cause) -> &'static str {
-    let has = |text: &str| matches!(cause, Cause::Refused { message, .. } if message.contains(text));
-    let is_policy =
-        ["admission webhook", "ValidatingAdmissionPolicy", "violates PodSecurity"].iter().any(|text| has(text));
+    let has = |text: &str| has(cause, text);
+    let is_policy = is_policy(cause) || has("violates PodSecurity");
     match cause {
         _ if cause.is_quota() => {
             "free some of that quota, or have the ResourceQuota raised; it is tried again a few seconds after that"
@@ -100,6 +108,10 @@ fn what_to_do(cause: &Cause) -> &'static str {
         _ if has("failed calling webhook") => "have that webhook mended or removed; it is tried again",
         _ if is_policy => {
             "change the MiniCluster so that this policy takes it, or ask who looks after the policy; it is tried again"
+        }
+        // By an admission plugin of the API server; a right would be named as one that somebody lacks.
+        _ if cause.is_denied() && has(" is forbidden: ") && !has(" cannot ") => {
+            "make what is missing there, or change the field that names it; it is tried again"
         }
         _ if cause.is_denied() => {
             "the agent has not this right: have the ClusterRoles of its chart put back as they are; it is tried again"
@@ -135,6 +147,7 @@ mod tests {
             (400, "admission webhook \"names.example\" denied the request: no", "looks after the policy"),
             (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "looks after the policy"),
             (403, "jobs.batch is forbidden: User \"tributary\" cannot create resource \"jobs\"", "ClusterRoles"),
+            (403, "pods \"lake-services\" is forbidden: no PriorityClass with name high was found", "what is missing"),
             (403, "unable to create new content in namespace hpc because it is being terminated", "being deleted"),
             (409, "the object has been modified", "at the same moment"),
             (422, "Job.batch \"lake\" is invalid: spec.parallelism", "change the field"),

@@ -164,7 +164,15 @@ async fn an_instance_runs_on_whose_successor_cannot_be_made() {
     for (change, told) in [
         (json!({"flux": {"curveCertSecret": "own"}}), "Secret own does not exist"),
         (json!({"flux": {"curveCertSecret": null}, "containers": containers(confined)}), "appArmorProfile"),
-        (json!({"containers": containers(json!(null)), "size": 4}), "it can never start here: 4 brokers are needed"),
+        (
+            json!({"containers": containers(json!(null)), "pod": {"priorityClassName": "none"}}),
+            "no PriorityClass with name none",
+        ),
+        (
+            json!({"pod": {"priorityClassName": null, "serviceAccountName": "none"}}),
+            "serviceaccount \"none\" not found",
+        ),
+        (json!({"pod": {"serviceAccountName": null}, "size": 4}), "it can never start here: 4 brokers are needed"),
         (json!({"flux": {"curveCertSecret": "own"}, "size": 2}), "Secret own does not exist"),
     ] {
         east.change("rush", change).await;
@@ -323,6 +331,16 @@ async fn nothing_of_others_is_touched_and_what_nobody_asks_for_goes() {
         }
     })
     .await;
+    // What brokers are named by becomes a Service of the lead alone, and one of all pods again.
+    for (minimal, count) in [(true, 2), (false, 3)] {
+        east.change("moss", json!({"flux": {"minimalService": minimal}})).await;
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {labels::RESTART: count.to_string()}}}));
+        east.mini_clusters().patch("moss", &PatchParams::default(), &patch).await.unwrap();
+        restarts(&east, "moss", count).await;
+        let spec = east.services().get("mire").await.unwrap().spec.unwrap();
+        assert_eq!(spec.cluster_ip.as_deref() != Some("None"), minimal);
+        assert_eq!(spec.ports.is_some(), minimal);
+    }
     east.delete("moss").await;
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// `peers` carries the mesh while this agent leads.
+    /// `peers` carries the mesh while the federation is open.
     pub(crate) fn new(
         local: Arc<dyn LocalStatus>,
         peers: tokio::sync::watch::Receiver<Option<Arc<dyn PeerRequests>>>,
@@ -56,7 +56,11 @@ impl Admin {
         let own = self.local.status();
         let rows: BTreeMap<String, PeerRow> = own.peers.iter().map(|peer| (peer.name.clone(), peer.clone())).collect();
         let mesh = self.peers.borrow().clone();
-        let asked = rows.into_values().map(|peer| ask(mesh.clone(), peer));
+        let closed = match own.leader {
+            true => "the federation is not open: see the agent's log",
+            false => "this agent does not lead, and has no sessions",
+        };
+        let asked = rows.into_values().map(|peer| ask(mesh.as_ref().ok_or(closed), peer));
         let mut clusters =
             vec![ClusterRow { name: own.cluster.clone(), peer: None, status: Some(own.clone()), error: None }];
         clusters.extend(join_all(asked).await);
@@ -64,11 +68,12 @@ impl Admin {
     }
 }
 
-async fn ask(mesh: Option<Arc<dyn PeerRequests>>, peer: PeerRow) -> ClusterRow {
+/// Without a mesh, `mesh` says why there is none.
+async fn ask(mesh: Result<&Arc<dyn PeerRequests>, &str>, peer: PeerRow) -> ClusterRow {
     let name = PeerName::from(peer.name.as_str());
-    let answer = match &mesh {
-        None => Err("this agent does not lead, and has no sessions".to_owned()),
-        Some(mesh) => match tokio::time::timeout(PEER_TIME_LIMIT, mesh.query(&name, admin::LOCAL)).await {
+    let answer = match mesh {
+        Err(closed) => Err(closed.to_owned()),
+        Ok(mesh) => match tokio::time::timeout(PEER_TIME_LIMIT, mesh.query(&name, admin::LOCAL)).await {
             Err(_) => Err(format!("no answer within {} s", PEER_TIME_LIMIT.as_secs())),
             Ok(None) => Err("no answer".to_owned()),
             Ok(Some(body)) => serde_json::from_slice::<ClusterStatus>(&body)
@@ -91,12 +96,15 @@ mod tests {
 
     use super::*;
 
-    struct Local;
+    struct Local {
+        leader: bool,
+    }
     impl LocalStatus for Local {
         fn status(&self) -> ClusterStatus {
             let peer = |name: &str| PeerRow { name: name.into(), ..PeerRow::default() };
             ClusterStatus {
                 cluster: "east".into(),
+                leader: self.leader,
                 peers: vec![peer("dead"), peer("west")],
                 ..ClusterStatus::default()
             }
@@ -127,9 +135,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_never_answers_is_a_row_and_not_a_hang() {
         let (_tx, peers) = tokio::sync::watch::channel(Some(Arc::new(Mesh) as Arc<dyn PeerRequests>));
-        let status = Admin::new(Arc::new(Local), peers).federation().await;
+        let status = Admin::new(Arc::new(Local { leader: true }), peers).federation().await;
         let rows: Vec<_> = status.clusters.iter().map(|row| (row.name.as_str(), row.status.is_some())).collect();
         assert_eq!(rows, [("east", true), ("dead", false), ("west", true)]);
         assert_eq!(status.clusters[1].error.as_deref(), Some("no answer within 2 s"));
+    }
+
+    /// The danger: an agent that leads and has no identity says that it does not lead, and people look for another one.
+    #[tokio::test]
+    async fn who_leads_without_a_federation_does_not_say_that_it_stands_by() {
+        let said = async |leader| {
+            let (_tx, peers) = tokio::sync::watch::channel(None);
+            let mut status = Admin::new(Arc::new(Local { leader }), peers).federation().await;
+            status.clusters.swap_remove(1).error.unwrap()
+        };
+        assert_eq!(said(true).await, "the federation is not open: see the agent's log");
+        assert_eq!(said(false).await, "this agent does not lead, and has no sessions");
     }
 }

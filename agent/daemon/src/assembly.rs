@@ -53,7 +53,7 @@ pub struct Assembly {
     pub(crate) webhook: Arc<Webhook>,
     /// This cluster, as the admin API shows it.
     pub(crate) local: Arc<Local>,
-    /// The mesh, while this agent leads.
+    /// The mesh, while the federation is open.
     pub(crate) mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
     /// What runs while this agent leads.
     pub leader: Leader,
@@ -87,6 +87,7 @@ impl Assembly {
             peers: watches.peers.clone(),
             identity: identity.clone(),
             clock: clock.clone(),
+            fence: fence.clone(),
             mesh: mesh.clone(),
         });
         metrics.collect(Figures::of(&watches, &fence, &identity, &clock));

@@ -82,7 +82,7 @@ pub(crate) struct Parts {
     pub cluster_uid: String,
     /// Answers peers' queries.
     pub local: Arc<Local>,
-    /// Where the mesh is shown while this agent leads.
+    /// Where the mesh is shown while the federation is open.
     pub mesh: watch::Sender<Option<Arc<dyn PeerRequests>>>,
     /// Counts what happens.
     pub metrics: Arc<Metrics>,

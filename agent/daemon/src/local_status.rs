@@ -12,11 +12,12 @@ use tributary::admin::{
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels::{condition, reason};
-use tributary::api::minicluster::{BurstStatus, MiniCluster};
+use tributary::api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary::api::peer::ClusterPeer;
 use tributary::clock::SharedClock;
 use tributary::cluster::caches::{Cache, controller_of};
 use tributary::cluster::conditions;
+use tributary::cluster::fence::Fence;
 use tributary::contract::ports::PeerRequests;
 use tributary::contract::{Finding, PeerName, PeerReport, PeerState, PhaseTimes};
 use tributary::federation::identity::Identity;
@@ -47,7 +48,9 @@ pub(crate) struct Local {
     pub identity: Arc<IdentityInUse>,
     /// Time.
     pub clock: SharedClock,
-    /// The mesh, while this agent leads.
+    /// Who leads.
+    pub fence: Fence,
+    /// The mesh, while the federation is open.
     pub mesh: watch::Receiver<Option<Arc<dyn PeerRequests>>>,
 }
 
@@ -60,7 +63,7 @@ impl LocalStatus for Local {
             cluster: self.cluster.clone(),
             cluster_uid: Some(self.cluster_uid.clone()),
             version: crate::VERSION.to_owned(),
-            leader: mesh.is_some(),
+            leader: self.fence.leading().is_some(),
             labels: self.labels.clone(),
             now: Some(self.clock.wall()),
             identity: self.identity.current().map(|current| identity(&current)),
@@ -110,6 +113,8 @@ impl Local {
         let admitted = admitted.and_then(|status| conditions::find(&status.conditions, condition::ADMITTED));
         let unwanted = admitted.filter(|one| one.status == "False");
         let said = ready.filter(worth).or(unwanted).or(failing);
+        let (bursts_ready, bursts) =
+            bursts_ready(&status).unwrap_or_else(|| (0, count(object.spec.flux.bursting.clusters.len())));
         MiniClusterRow {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
@@ -118,9 +123,8 @@ impl Local {
             phase: status.phase.map_or_else(|| "Pending".to_owned(), |phase| phase.to_string()),
             message: said.map(|one| one.message.clone()).filter(|message| !message.is_empty()),
             hosted_for: owner.map(|owner| owner.spec.peer.clone()),
-            bursts: u32::try_from(object.spec.flux.bursting.clusters.len()).unwrap_or(u32::MAX),
-            bursts_ready: u32::try_from(status.bursts.iter().filter(|burst| is_ready(burst)).count())
-                .unwrap_or(u32::MAX),
+            bursts,
+            bursts_ready,
             created: created(object),
         }
     }
@@ -152,8 +156,10 @@ fn left_alone(object: &MiniCluster) -> MiniClusterRow {
     }
 }
 
-fn is_ready(burst: &BurstStatus) -> bool {
-    burst.phase == "Ready" && burst.reason.is_none()
+/// How many of the bursts that are wanted are ready, as `kubectl get` shows it; `None`: there are no Bursts yet.
+fn bursts_ready(status: &MiniClusterStatus) -> Option<(u32, u32)> {
+    let (ready, wanted) = status.bursts_ready.as_deref()?.split(' ').next()?.split_once('/')?;
+    Some((ready.parse().ok()?, wanted.parse().ok()?))
 }
 
 fn burst(object: &Burst, root: Option<&MiniCluster>) -> BurstRow {
@@ -228,15 +234,72 @@ fn created(object: &impl Resource) -> Option<jiff::Timestamp> {
     object.meta().creation_timestamp.as_ref().map(|time| time.0)
 }
 
-fn count(number: i32) -> u32 {
-    u32::try_from(number).unwrap_or(0)
+fn count(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
+    use tributary::clock::{Now, SystemClock};
+    use tributary::cluster::fence::{Epoch, LeaderState, Leadership};
 
     use super::*;
+
+    fn local(leads: bool) -> Local {
+        let clock = SystemClock::shared();
+        let (state, fence) = Fence::closed(clock.clone());
+        let valid_until = Now::of(&*clock).plus(Duration::from_secs(60));
+        let epoch = Epoch { transitions: 1, holder: "me".into() };
+        state.send_replace(match leads {
+            true => LeaderState::Leading(Leadership { epoch, before: None, valid_until }),
+            false => LeaderState::default(),
+        });
+        Local {
+            cluster: "east".into(),
+            cluster_uid: String::new(),
+            labels: BTreeMap::new(),
+            mini_clusters: Cache::empty(),
+            bursts: Cache::empty(),
+            hosted: Cache::empty(),
+            peers: Cache::empty(),
+            identity: Arc::default(),
+            clock,
+            fence,
+            mesh: watch::channel(None).1,
+        }
+    }
+
+    /// The danger: its identity has expired, and `agentctl check` says that it does not lead.
+    #[test]
+    fn who_leads_says_so_without_a_federation() {
+        assert_eq!([true, false].map(|leads| local(leads).status().leader), [true, false]);
+    }
+
+    /// The danger: `1/2`, and the second burst sleeps since nobody asks for it.
+    #[test]
+    fn bursts_are_counted_as_the_status_of_their_root_counts_them() {
+        let counted = |said: Option<&str>| {
+            let bursts = json!({"clusters": [{"size": 1}, {"size": 1, "name": "pond"}]});
+            let mut root: MiniCluster = serde_json::from_value(json!({
+                "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": {"name": "lake"},
+                "spec": {"containers": [], "flux": {"bursting": bursts}},
+            }))
+            .unwrap();
+            let row = |name: &str, phase: &str| json!({"name": name, "phase": phase, "size": 1, "ready": 1});
+            root.status = serde_json::from_value(json!({
+                "size": 1, "selector": "", "jobid": "", "maximumSize": 1, "burstsReady": said, "bursts": [row("lake-burst-0", "Ready"), row("pond", "Asleep")],
+            }))
+            .unwrap();
+            let row = local(true).mini_cluster(&root);
+            (row.bursts_ready, row.bursts)
+        };
+        assert_eq!(counted(Some("1/1")), (1, 1));
+        assert_eq!(counted(Some("0/1 NamespaceNotFound")), (0, 1));
+        assert_eq!(counted(None), (0, 2));
+    }
 
     #[test]
     fn a_phase_of_a_newer_version_is_shown_by_its_word() {

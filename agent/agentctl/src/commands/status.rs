@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tributary::admin::{self, ClusterRow, FederationStatus, MiniClusterRow};
+use tributary::admin::{self, BurstRow, ClusterRow, FederationStatus, MiniClusterRow};
 use tributary::contract::PeerState;
 
 use crate::cli::{List, Target};
@@ -105,13 +105,13 @@ fn mini_clusters(rows: &[ClusterRow], now: Timestamp) -> String {
     let mut table =
         Table::new(["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"]);
     let answered = rows.iter().filter_map(|row| row.status.as_ref());
-    for (cluster, row) in answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (&own.cluster, row))) {
+    for (own, row) in answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (own, row))) {
         table.row(vec![
-            cluster.clone(),
+            own.cluster.clone(),
             row.namespace.clone(),
             row.name.clone(),
             format!("{}/{}", row.ready, row.size),
-            bursts_of(row),
+            or_dash(bursts_of(row, &own.bursts)),
             row.phase.clone(),
             or_dash(row.hosted_for.clone()),
             age(row.created, now),
@@ -124,8 +124,10 @@ fn mini_clusters(rows: &[ClusterRow], now: Timestamp) -> String {
     table.text()
 }
 
-fn bursts_of(row: &MiniClusterRow) -> String {
-    if row.bursts == 0 { "-".to_owned() } else { format!("{}/{}", row.bursts_ready, row.bursts) }
+/// Bursts of a MiniCluster: those that are ready, of those that are not asleep; none, if it declares none.
+pub(super) fn bursts_of(row: &MiniClusterRow, all: &[BurstRow]) -> Option<String> {
+    let declares = row.bursts > 0 || all.iter().any(|one| (&one.namespace, &one.root) == (&row.namespace, &row.name));
+    declares.then(|| format!("{}/{}", row.bursts_ready, row.bursts))
 }
 
 #[cfg(test)]

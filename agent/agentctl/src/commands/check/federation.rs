@@ -28,6 +28,11 @@ const INSTANCE: &str = "app.kubernetes.io/instance";
 
 /// The sections of the federation.
 pub(super) fn sections(found: &Found) -> Vec<Section> {
+    if found.scope.as_ref().is_ok_and(|scope| scope.alone) {
+        let mut section = Section::new("identity");
+        section.passed("federation", "federation.identity is off: this cluster peers with nobody");
+        return vec![section, bursts(found), hosted(found)];
+    }
     vec![identity(found), entrance(found), peers(found), policy(found), bursts(found), hosted(found)]
 }
 
@@ -53,8 +58,9 @@ fn identity(found: &Found) -> Section {
     match &own.identity {
         None => section.fails(
             "certificate of the agent",
-            "it has none, and peers with nobody",
-            "federation.identity names where it comes from; the agent's log says what is wrong",
+            "none is in use, and it peers with nobody",
+            "the agent's log says why the federation is not open: federation.identity names where the certificate comes from, and \
+             federation.listen a UDP port that somebody else may have",
         ),
         Some(identity) => expiry(&mut section, found, identity),
     }

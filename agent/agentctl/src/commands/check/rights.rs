@@ -1,7 +1,7 @@
 //! The rights that an agent needs: those of the chart, word for word.
 
 use serde::Deserialize;
-use tributary::config::Config;
+use tributary::config::{Config, IdentityConfig};
 
 /// What the chart gives agents in the whole cluster.
 const CLUSTER: &str = include_str!("../../../../../charts/tributary/files/cluster-rules.yaml");
@@ -52,6 +52,8 @@ pub(crate) struct Scope {
     pub volumes: bool,
     /// It converts MiniClusters for the API server.
     pub converts: bool,
+    /// It peers with nobody.
+    pub alone: bool,
 }
 
 impl Scope {
@@ -63,7 +65,12 @@ impl Scope {
             namespaces.sort();
             namespaces.dedup();
         }
-        Self { namespaces, volumes: config.volumes.is_on(), converts: config.webhook.listen.is_some() }
+        Self {
+            namespaces,
+            volumes: config.volumes.is_on(),
+            converts: config.webhook.listen.is_some(),
+            alone: config.federation.identity == IdentityConfig::Off,
+        }
     }
 }
 

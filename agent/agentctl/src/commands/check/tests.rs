@@ -226,6 +226,18 @@ fn the_page_on_cert_manager_says_what_is_said() {
     }
 }
 
+/// The danger: a cluster that is to peer with nobody, and what it lacks for that is held against it.
+#[test]
+fn a_federation_that_is_off_lacks_nothing() {
+    let mut found = well();
+    found.scope.as_mut().unwrap().alone = true;
+    found.federation.as_mut().unwrap().clusters[0].status.as_mut().unwrap().identity = None;
+    (found.card, found.peers, found.slices) =
+        (Ok(None), Ok(Vec::new()), Ok(vec![slice("tributary-webhook", json!(true))]));
+    let report = report(&found);
+    assert!(report.ok && complaints(&report).is_empty(), "{}", text(&report));
+}
+
 /// A line such as `‼ west is connected: it is suspended` says two things.
 #[test]
 fn no_line_says_that_all_is_well_before_it_says_what_is_wrong() {

@@ -24,7 +24,7 @@ enum Answer {
     /// An agent has begun to obey. From then on nobody takes the instance before for the next one, as who waits for the
     /// condition `Ready` would.
     Obeyed,
-    /// The instance stays, and why.
+    /// The next instance cannot be made, and why.
     Held(String),
 }
 
@@ -32,14 +32,19 @@ impl Answer {
     /// What `object` tells whoever has written the annotation `asked`.
     fn of(object: &MiniCluster, asked: &str) -> Self {
         let status = object.status.clone().unwrap_or_default();
-        if status.phase == Some(Phase::Restarting) || status.restart_handled.as_deref() == Some(asked) {
+        if status.restart_handled.as_deref() == Some(asked) {
             return Self::Obeyed;
         }
-        let said = find(&status.conditions, condition::RESTART_REQUIRED);
-        match said.filter(|said| said.status == "True" && said.reason == CANNOT_RESTART) {
-            Some(said) => Self::Held(said.message.clone()),
-            None => Self::Nothing,
-        }
+        let said = |type_| find(&status.conditions, type_);
+        let held = match status.phase {
+            // Nothing runs any more, and the next instance may wait for a long time.
+            Some(Phase::Restarting | Phase::Pending) => return Self::Obeyed,
+            Some(Phase::Refused) => said(condition::READY),
+            _ => {
+                said(condition::RESTART_REQUIRED).filter(|said| said.status == "True" && said.reason == CANNOT_RESTART)
+            }
+        };
+        held.map_or(Self::Nothing, |said| Self::Held(said.message.clone()))
     }
 
     /// What a look is worth after which another one may tell more: one that was held before may be told the same words again.
@@ -124,6 +129,14 @@ mod tests {
         assert_eq!(told(required("FrozenPerIncarnation", "spec.size differs")), Answer::Nothing);
         let held = told(required(CANNOT_RESTART, "Secret keys is not there"));
         assert_eq!(held, Answer::Held("Secret keys is not there".into()));
+        // The Job of one that has ended is gone, and the next one waits in the queue, or is refused.
+        let without_job = |phase: &str, reason: &str| {
+            told(json!({"phase": phase, "restartHandled": "before", "conditions": [{
+                "type": "Ready", "status": "False", "reason": reason, "message": "the namespace is full",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        };
+        assert_eq!(without_job("Pending", "Queued"), Answer::Obeyed);
+        assert_eq!(without_job("Refused", "CannotCreate"), Answer::Held("the namespace is full".into()));
 
         let judged = |answer, verb| judged(answer, &lake(json!({})), verb).map_err(|failure| failure.to_string());
         assert_eq!(judged(Answer::Obeyed, Verb::Restart), Ok(()));

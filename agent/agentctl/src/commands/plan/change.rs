@@ -24,6 +24,7 @@ pub(super) fn change(object: &MiniCluster, existing: &Existing, rendered: &Rende
     };
     let differs = changed(&frozen, object, rendered, context);
     match (differs.is_empty(), object.spec.updates) {
+        (true, _) if object.spec.suspend => "is held back (suspend); nothing else of its instance changes".to_owned(),
         (true, _) => "runs; nothing of its instance changes".to_owned(),
         (false, UpdatePolicy::Recreate) => format!("the instance is started anew: {} differ", differs.join(", ")),
         (false, _) => format!(

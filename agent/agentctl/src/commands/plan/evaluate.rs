@@ -125,8 +125,11 @@ fn draft(declared: &Declared, known: &Known) -> Draft {
     let setup = known.setups.get(&namespace);
     let longest =
         setup.and_then(Option::as_ref).and_then(|setup| setup.spec.max_duration).map(|longest| longest.seconds);
-    if let Some(made) = declared.job.as_deref().and_then(|wanted| job::mini_cluster(wanted, longest).ok()) {
+    if let Some(wanted) = declared.job.as_deref()
+        && let Ok(made) = job::mini_cluster(wanted, longest)
+    {
         object.spec = made.spec;
+        object.spec.suspend |= wanted.spec.suspend;
     }
     object.metadata.namespace = Some(namespace.clone());
     default(&mut object);

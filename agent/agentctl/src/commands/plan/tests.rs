@@ -227,6 +227,8 @@ fn what_runs_already_is_held_against_it() {
     };
     assert_eq!(with(LAKE, Vec::new()).change, "runs; nothing of its instance changes");
     assert!(with(LAKE, Vec::new()).clusters[0].charges.is_empty(), "its pods are counted already");
+    let held = with(&LAKE.replace("size: 4\n", "size: 4\n  suspend: true\n"), Vec::new());
+    assert_eq!(held.change, "is held back (suspend); nothing else of its instance changes");
     let image = with(&LAKE.replace("lab/app", "lab/app:2"), Vec::new()).change;
     assert!(image.contains("spec.containers[0].image take effect with the next instance"), "{image}");
     let ended = |change: fn(&mut Existing)| {

@@ -8,6 +8,7 @@ use ratatui::widgets::{Block, Borders, Row, Table};
 use tributary::admin::{BurstRow, ClusterRow, ClusterStatus, HostedRow, MiniClusterRow};
 use tributary::contract::{PeerState, Traffic};
 
+use super::super::status::bursts_of;
 use super::scene::{Scene, Tab};
 use crate::output::{age, or_dash};
 
@@ -58,8 +59,11 @@ fn cluster<'a>(row: &'a ClusterRow, scene: &Scene) -> Row<'a> {
         let mini_clusters = own.mini_clusters.iter().filter(wants);
         mini_clusters.fold((0, 0), |sum, one| (sum.0 + one.ready, sum.1 + one.size))
     });
-    let bursts =
-        own.map(|own| own.bursts.iter().fold((0, 0), |sum, one| (sum.0 + u32::from(one.phase == "Ready"), sum.1 + 1)));
+    // Of those that nobody asks for, and that have ended, nothing is missing.
+    let bursts = own.map(|own| {
+        let bursts = own.bursts.iter().filter(|one| !["Asleep", "Finished"].contains(&one.phase.as_str()));
+        bursts.fold((0, 0), |sum, one| (sum.0 + u32::from(one.phase == "Ready"), sum.1 + 1))
+    });
     let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());
     let rates = scene.rates.get(&row.name).copied().unwrap_or_default();
     Row::new(vec![
@@ -115,7 +119,7 @@ fn rows<'a>(cluster: &'a ClusterStatus, scene: &'a Scene) -> Vec<Row<'a>> {
         Tab::MiniClusters => {
             let row = |one: &MiniClusterRow| {
                 let MiniClusterRow { namespace, name, phase, .. } = one.clone();
-                let bursts = Some(format!("{}/{}", one.bursts_ready, one.bursts)).filter(|_| one.bursts > 0);
+                let bursts = bursts_of(one, &cluster.bursts);
                 let cells = [own.clone(), namespace, name, phase, bar(one.ready, one.size), or_dash(bursts)];
                 row(&one.phase, cells, one.created, &one.message)
             };

@@ -159,18 +159,25 @@ fn wanted(view: &View<'_>) -> Verdict {
         );
         return Verdict::unmet(said.reason.clone(), said.message.clone(), hint);
     }
-    if view.status.held == Some(BurstHold::NoDemand) {
+    // Who asks for it finds that there is nobody to take it: that is said at once.
+    let is_known = |name: &String| view.found.peers.iter().any(|peer| peer.name_any() == *name);
+    let named = &burst.spec.peers;
+    let nowhere = view.found.unseen.is_empty() && !named.is_empty() && !named.iter().any(is_known);
+    if view.status.held == Some(BurstHold::NoDemand) && !nowhere {
         let hint = format!(
             "that is all right; flux submit --setattr=burstable, or --requires=burst-{}, asks for it",
             view.slot
         );
-        return Verdict::unmet("Asleep", view.status.message.clone(), hint);
+        return Verdict::unmet(ASLEEP, view.status.message.clone(), hint);
     }
     match burst.spec.release {
         true => Verdict::unmet("Released", "it is being released", "the agent offers it again when its root wants it"),
         false => Verdict::Skip,
     }
 }
+
+/// Reason of a burst that nobody asks for.
+pub(super) const ASLEEP: &str = "Asleep";
 
 fn observed(view: &View<'_>) -> Verdict {
     let Some(burst) = view.burst else { return Verdict::Skip };

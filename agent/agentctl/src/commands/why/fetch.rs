@@ -84,7 +84,10 @@ async fn look_at(
         }
         Kind::Burst => {
             let Some(object) = get::<Burst>(client, namespace, name).await? else { return Ok(None) };
-            found.mini_cluster = get(client, namespace, &object.spec.root).await?;
+            // The root of a FluxJob that was sent is no MiniCluster.
+            if !object.spec.whole {
+                found.mini_cluster = get(client, namespace, &object.spec.root).await?;
+            }
             found.bursts = vec![object.clone()];
             burst = Some(object);
         }
@@ -135,9 +138,7 @@ async fn look_at_job(target: &Target, client: &Client, namespace: &str, name: &s
 
 /// Everything that is known of the MiniCluster.
 async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Found) {
-    // A hosted burst whose MiniCluster is not made yet has its name.
-    let of_hosted = || found.hosted.as_ref().map(ResourceExt::name_any);
-    let root = found.mini_cluster.as_ref().map(ResourceExt::name_any).or_else(of_hosted).unwrap_or_default();
+    let root = root(found);
     let declares = found.mini_cluster.as_ref().is_some_and(|root| !root.spec.flux.bursting.clusters.is_empty());
     let has_bursts = declares || !found.bursts.is_empty();
     let pods = ListParams::default().labels(&format!("{JOB_NAME}={root}"));
@@ -173,6 +174,15 @@ async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Fou
     found.agent = seen(unseen, "the agents' Lease", agent);
     found.federation = federation.and_then(|read| seen(unseen, "the agent's admin API", read));
     found.simulated = simulated(client, &found.pods).await;
+}
+
+/// Name of the MiniCluster, also where there is none: a hosted burst has it before its MiniCluster is made, and a FluxJob that was
+/// sent makes none here.
+fn root(found: &Found) -> String {
+    let of_hosted = || found.hosted.as_ref().map(ResourceExt::name_any);
+    let of_burst = || found.bursts.first().map(|burst| burst.spec.root.clone());
+    let own = found.mini_cluster.as_ref().map(ResourceExt::name_any);
+    own.or_else(of_hosted).or_else(of_burst).unwrap_or_default()
 }
 
 /// What the agents say; not asked where there are no bursts.
@@ -214,5 +224,13 @@ mod tests {
         let began = Instant::now();
         let told = fetch(&target, "lake").await.map(drop).unwrap_err().line();
         assert!(told.starts_with("the API server does not answer") && began.elapsed() < 2 * SILENCE_LIMIT, "{told}");
+    }
+
+    /// The danger: "the Job could not be read" of a FluxJob that runs elsewhere, since an object without a name was asked for.
+    #[test]
+    fn a_burst_without_a_mini_cluster_has_the_name_of_its_root() {
+        let spec = tributary::api::burst::BurstSpec { root: "one".into(), whole: true, ..Default::default() };
+        let sent = Found { bursts: vec![Burst::new("one.sent.fluxjob", spec)], ..Found::default() };
+        assert_eq!(root(&sent), "one");
     }
 }

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use kube::ResourceExt;
 use tributary::api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary::api::labels::condition::{ADMITTED, VALID};
+use tributary::api::labels::reason;
 use tributary::cluster::conditions;
 
 use super::pods;
@@ -32,7 +33,8 @@ pub(crate) fn explain(found: &Found, became: Option<Explanation>) -> Explanation
     let Found { job, queue, unseen, .. } = found;
     let object = format!("FluxJob {}/{}", job.namespace().unwrap_or_default(), job.name_any());
     let mut explanation = Explanation { unseen: unseen.clone(), ..walk(object, job, &CONDITIONS) };
-    if let Some(unmet) = explanation.unmet.as_mut().filter(|unmet| unmet.condition == "Admitted" && !queue) {
+    let waits = |unmet: &&mut Unmet| unmet.condition == "Admitted" && unmet.reason != reason::SUSPENDED;
+    if let Some(unmet) = explanation.unmet.as_mut().filter(|unmet| waits(unmet) && !queue) {
         unmet.hint = hints::no_queue(&job.namespace().unwrap_or_default());
     }
     if !is_admitted(&explanation) {
@@ -134,10 +136,8 @@ fn ended(job: &FluxJob) -> Verdict {
 fn admitted(job: &FluxJob) -> Verdict {
     let status = status(job);
     match conditions::find(&status.conditions, ADMITTED) {
-        Some(said) if said.status == "False" => {
-            Verdict::unmet(said.reason.clone(), said.message.clone(), hint(job, &said.reason))
-        }
-        Some(said) => Verdict::Met(said.message.clone()),
+        Some(said) if said.status == "True" => Verdict::Met(said.message.clone()),
+        Some(said) => Verdict::unmet(said.reason.clone(), said.message.clone(), hint(job, &said.reason)),
         None => Verdict::Unknown(status.message),
     }
 }
@@ -239,5 +239,12 @@ mod tests {
             "{made}"
         );
         crate::paste::check::pastes(&made);
+        // Its user holds it back: it stands in no line.
+        let held = job(json!({"phase": "Waiting", "conditions": [said("Admitted", "Unknown", "Suspended")]}));
+        for queue in [true, false] {
+            let unmet = explain(&held, queue, None).unmet.unwrap();
+            assert_eq!((unmet.condition.as_str(), unmet.reason.as_str()), ("Admitted", "Suspended"));
+            assert!(unmet.hint.contains("`agentctl resume fluxjob/lammps --namespace hpc`"), "{}", unmet.hint);
+        }
     }
 }

@@ -88,9 +88,16 @@ fn standing(found: &Found, type_: &str, good: &str) -> Option<Unmet> {
 /// Its own trouble first, then bursts that fail, then what only a restart brings, then bursts that are on their way.
 fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -> Explanation {
     let slots: Vec<String> = root.spec.bursts(&root.name_any()).map(|(slot, _)| slot).collect();
-    let (mut failing, mut coming) = (Vec::new(), Vec::new());
+    let (mut failing, mut coming, mut asleep) = (Vec::new(), Vec::new(), Vec::new());
     for slot in &slots {
         let Some(Unmet { condition, reason, cause, hint }) = burst::explain(found, slot).unmet else { continue };
+        // Nothing is missing.
+        if reason == burst::ASLEEP {
+            asleep.push(slot);
+            let detail = format!("burst {slot}: {cause}");
+            explanation.steps.push(Step { condition: BURSTS_READY.to_owned(), met: Some(true), detail });
+            continue;
+        }
         let cause = format!("burst {slot}, {condition}: {cause}");
         let unmet = Unmet { condition: BURSTS_READY.to_owned(), reason, cause, hint };
         let comes = ON_THE_WAY.split(' ').any(|reason| reason == unmet.reason);
@@ -98,11 +105,12 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
     }
     // What runs with too few brokers runs.
     failing.sort_by_key(|unmet: &Unmet| unmet.reason == RESTART_REQUIRED);
-    if explanation.ready && failing.is_empty() && coming.is_empty() && !slots.is_empty() {
+    let awake: Vec<&str> = slots.iter().filter(|slot| !asleep.contains(slot)).map(String::as_str).collect();
+    if explanation.ready && failing.is_empty() && coming.is_empty() && !awake.is_empty() {
         let simulated = found.bursts.iter().any(|burst| burst.status.as_ref().is_some_and(|status| status.simulated));
         let detail = match simulated {
             true => "every wanted pod is ready; on simulated nodes (kwok) that says nothing of brokers".to_owned(),
-            false => format!("all brokers of {} have joined", slots.join(", ")),
+            false => format!("all brokers of {} have joined", awake.join(", ")),
         };
         explanation.steps.push(Step { condition: BURSTS_READY.to_owned(), met: (!simulated).then_some(true), detail });
     }
@@ -117,7 +125,7 @@ fn with_parts(mut explanation: Explanation, found: &Found, root: &MiniCluster) -
 
 /// Reasons of bursts that get there by themselves.
 const ON_THE_WAY: &str = "\
-    Accepted Asleep Draining Joining NoBurst NotObserved Offered Provisioning Queued RootStarting ScalingUp \
+    Accepted Draining Joining NoBurst NotObserved Offered Provisioning Queued RootStarting ScalingUp \
     Unanswered";
 
 /// What the spec asks for and the running instance cannot follow.

@@ -21,6 +21,10 @@ fn what_a_manifest_brings_is_there() {
     };
     assert_eq!(reasons(&format!("{SOLVE}{namespace}{}", setup("default", 3))), Vec::<String>::new());
     assert_eq!(reasons(&format!("{SOLVE}{namespace}{}", setup("default", 2))), ["NeverFits"]);
+    // The danger: "starts at once", and its user holds it back.
+    let held = SOLVE.replace("spec: {", "spec: {suspend: true, ");
+    let held = plan(&read(&format!("{held}{namespace}{}", setup("default", 3))), &bare).mini_clusters.remove(0);
+    assert_eq!((held.change.as_str(), held.queue), ("is made, and held back (suspend)", None));
     assert_eq!(reasons(&format!("{SOLVE}{namespace}{}", setup("other", 3))), ["NoFluxSetup"]);
     let pods = |pods: u32| {
         let quota = format!(

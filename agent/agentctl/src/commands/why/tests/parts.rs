@@ -112,6 +112,20 @@ fn a_queue_of_kueue_comes_before_suspend() {
     }
 }
 
+/// The danger: "is not ready", of a MiniCluster that lacks nothing; or nobody hears of a peer that does not exist until a job waits.
+#[test]
+fn a_burst_that_nobody_asks_for_keeps_nothing() {
+    let asleep = json!({"phase": "Asleep", "held": "NoDemand", "message": "it is asleep: no pending job asks for it"});
+    let mut found = bursting(json!({}), asleep);
+    let explanation = mini_cluster::explain(&found);
+    assert!(explanation.ready && explanation.unmet.is_none(), "{explanation:?}");
+    let last = explanation.steps.last().unwrap();
+    assert_eq!(last.detail, "burst lake-burst-0: it is asleep: no pending job asks for it");
+    assert_eq!(burst::explain(&found, "lake-burst-0").unmet.unwrap().reason, "Asleep");
+    found.peers = vec![peer("vest", json!({"connected": true}))];
+    assert_eq!(mini_cluster::explain(&found).unmet.unwrap().reason, "UnknownPeer");
+}
+
 /// The danger: a command without the name of what it is to start anew.
 #[test]
 fn a_queue_that_is_not_heard_of_starts_with_the_next_instance() {
