@@ -101,9 +101,11 @@ pub(crate) fn step(view: &BurstView, claimed: &dyn Claims) -> BurstStep {
     let (now, placed) = (MicroTime(view.now.wall), status.peer.is_some());
     let held = matches!(status.held, Some(BurstHold::NoDemand | BurstHold::BudgetSpent));
     let wanted = offer::is_wanted(&view.burst) && !held;
-    let times = status.times.get_or_insert_default();
+    let mut times = status.times.take().unwrap_or_default();
     times.planned = wanted.then(|| times.planned.take().unwrap_or_else(|| now.clone()));
     times.offered = times.offered.take().or(placed.then_some(now));
+    // An API server makes null of an object whose last field is taken away, and refuses that.
+    status.times = Some(times).filter(|times| *times != PhaseTimestamps::default());
     status.observed_generation = view.burst.metadata.generation;
     status.frozen.get_or_insert_with(|| Box::new(super::frozen::of(&view.burst.spec)));
     conditions::conclude(&mut status, old, view, agreement, &mut notes);
