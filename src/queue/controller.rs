@@ -135,7 +135,7 @@ impl Queueing {
             hosted.subscribe({
                 let rounds = rounds.clone();
                 move |change| {
-                    let read = |guest: &Option<Arc<HostedBurst>>| guest.as_deref().map(hosted_usage::identity);
+                    let read = |guest: &Option<Arc<HostedBurst>>| guest.as_deref().map(hosted_usage::read);
                     let here = change.key.namespace.clone().filter(|here| is_ruled(&ruled_too, here));
                     if let Some(here) = here.filter(|_| read(&change.old) != read(&change.new)) {
                         rounds.mark(here);

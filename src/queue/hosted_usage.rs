@@ -47,8 +47,8 @@ fn part<T: DeserializeOwned + Default>(guest: &HostedBurstSpec, path: &str) -> T
     guest.template.pointer(path).and_then(|part| T::deserialize(part).ok()).unwrap_or_default()
 }
 
-/// What tells a guest from what it takes later.
-pub(crate) fn identity(guest: &HostedBurst) -> (Option<String>, Option<i64>, bool) {
+/// What a round reads of a guest: which one it is, the generation of its spec, and whether it has ended.
+pub(crate) fn read(guest: &HostedBurst) -> (Option<String>, Option<i64>, bool) {
     (guest.metadata.uid.clone(), guest.metadata.generation, guest.has_ended())
 }
 

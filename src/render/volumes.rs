@@ -104,7 +104,7 @@ fn remember<'a>(sources: &mut BTreeMap<&'a str, Volume>, name: &'a str, source: 
         known.read_only = known.read_only.and(csi.read_only);
         csi.read_only = known.read_only;
     }
-    // Whoever says nothing of a directory's medium and size takes it as the others say.
+    // A container that names no medium and no size of a directory takes those that another one names.
     let bare = Some(EmptyDirVolumeSource::default());
     match (&source.empty_dir, &known.empty_dir) {
         (Some(_), said) if *said == bare => known.empty_dir = source.empty_dir.clone(),

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::fields::{self, Path, Place, Step};
 use super::request::{Outcome, RequestInfo, details};
+use tributary_cluster::drift::is_built_in;
 
 /// Who wrote fields, and how. One manager that applies and updates is two.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -59,6 +60,15 @@ pub(super) fn apply(info: &RequestInfo, live: &Value, owners: &Owners, config: &
         let within = |theirs: &BTreeSet<Path>| theirs.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
         if !within(&wanted) && !owners.values().any(within) {
             fields::remove(&mut object, path);
+            // An object that is applied without fields becomes null when its last field goes, and custom kinds refuse that.
+            let around = path[..path.len() - 1].to_vec();
+            if wanted.contains(&around) && fields::find(&object, &around).is_none() && !is_built_in(api_version) {
+                let field: String = around.iter().map(Step::to_string).collect();
+                let field = field.trim_start_matches('.');
+                return Err(
+                    info.invalid(&format!("{field}: Invalid value: \"null\": {field} in body must be of type object"))
+                );
+            }
         }
     }
     owners.insert(manager, wanted);

@@ -221,6 +221,19 @@ async fn an_apply_takes_back_what_it_no_longer_says() {
     assert_eq!(left["data"], json!({"k": "2", "z": "1"}));
 }
 
+/// Seen at a real one: `status.times` of a Burst.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_an_apply_empties_is_refused() {
+    let server = server();
+    for (flux, code) in [(json!({"logLevel": 6}), 201), (json!({}), 422), (Value::Null, 200), (json!({}), 200)] {
+        let spec = if flux.is_null() { json!({"size": 1}) } else { json!({"size": 1, "flux": flux}) };
+        let (found, answer) =
+            ask(&server, "PATCH", &format!("{LAKES}/l?fieldManager=m"), APPLY, lake(json!({"name": "l"}), spec)).await;
+        assert_eq!(found, code, "{flux}: {answer}");
+        assert!(code != 422 || answer["message"].as_str().unwrap().contains("spec.flux in body must be"), "{answer}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn lists_with_keys_merge() {
     let server = server();

@@ -44,8 +44,8 @@ const MISSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long nothing may come over a stream before another one is opened: an agent that hangs keeps its connections, and its
 /// kernel answers for it. Brokers of Flux say something every two seconds, and the scripts end one that hears nothing for 15
-/// seconds. Each time that nothing came at all, the next
-/// stream has twice as long: the lead broker may be silent, or the way slow.
+/// seconds. Each time that nothing came at all, the next stream has twice as long: the lead broker may be silent, or the way
+/// slow.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
 /// Times that it doubles.

@@ -60,9 +60,10 @@ impl Manner {
     pub(crate) const DEFAULT: Self = Self { crowd: Crowd::DEFAULT, versions: WireVersions::OURS };
 }
 
-/// Dials in a row that a peer leaves unanswered, at all of its addresses, before one goes out from a port of its own. A NAT or a load balancer that leads
-/// what comes from ours to where nobody is any more does so as long as it comes, and each dial from there makes that longer.
-/// If that one is not answered either, our own port is next again: some networks let nothing else through.
+/// Dials in a row that a peer leaves unanswered, at all of its addresses, before one goes out from a port of its own. A NAT or
+/// a load balancer that leads what comes from ours to where nobody is any more does so as long as it comes, and each dial from
+/// there makes that longer. If that one is not answered either, our own port is next again: some networks let nothing else
+/// through.
 const SILENT_DIALS: u32 = 3;
 
 /// What dials to a peer have come to, if not to an answer to our own port.
