@@ -8,13 +8,13 @@ use tributary_clock::Mono;
 /// The same stranger is mentioned this often: one that dials for ever must not fill the log.
 const QUIET: Duration = Duration::from_secs(60);
 
-/// RejectedPeers remembered: one with many names must not fill the memory.
+/// So many rejected peers are remembered: one with many names must not fill the memory.
 const REMEMBERED: usize = 256;
 
 /// The same misbehaviour of the same peer is mentioned again after this long.
 const AGAIN: Duration = Duration::from_secs(3_600);
 
-/// RejectedPeers, or peers that misbehave, that were mentioned lately.
+/// Strangers, and peers that misbehave, that were mentioned lately.
 #[derive(Debug)]
 pub(super) struct RejectedPeers {
     mentioned: BTreeMap<(String, String), Mono>,

@@ -298,19 +298,7 @@ impl From<&StateKey> for proto::Key {
 
 impl From<Capacity> for proto::Capacity {
     fn from(capacity: Capacity) -> Self {
-        let Capacity {
-            nodes,
-            free_cores,
-            free_memory_mib,
-            free_gpus,
-            largest_free_node_cores,
-            free_brokers,
-            free_bursts,
-            rooms,
-            whole,
-            possible,
-        } = capacity;
-        let possible = possible.map(|possible| {
+        let possible = capacity.possible.map(|possible| {
             let PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds } = possible;
             let price = price.map(|Price { core_hour, gpu_hour }| proto::Price {
                 core_hour: core_hour.millionths(),
@@ -322,17 +310,16 @@ impl From<Capacity> for proto::Capacity {
             let NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus } = room;
             proto::NamespaceRoom { namespace, mini_clusters, brokers, milli_cores, memory_mib, gpus }
         };
-        let rooms = rooms.into_iter().take(limits::ROOMS).map(room).collect();
         Self {
-            nodes,
-            free_cores,
-            free_memory_mib,
-            free_gpus,
-            largest_free_node_cores,
-            free_brokers,
-            free_bursts,
-            rooms,
-            whole,
+            nodes: capacity.nodes,
+            free_cores: capacity.free_cores,
+            free_memory_mib: capacity.free_memory_mib,
+            free_gpus: capacity.free_gpus,
+            largest_free_node_cores: capacity.largest_free_node_cores,
+            free_brokers: capacity.free_brokers,
+            free_bursts: capacity.free_bursts,
+            rooms: capacity.rooms.into_iter().take(limits::ROOMS).map(room).collect(),
+            whole: capacity.whole,
             possible,
         }
     }
@@ -340,19 +327,7 @@ impl From<Capacity> for proto::Capacity {
 
 impl From<proto::Capacity> for Capacity {
     fn from(capacity: proto::Capacity) -> Self {
-        let proto::Capacity {
-            nodes,
-            free_cores,
-            free_memory_mib,
-            free_gpus,
-            largest_free_node_cores,
-            free_brokers,
-            free_bursts,
-            rooms,
-            whole,
-            possible,
-        } = capacity;
-        let possible = possible.map(|possible| {
+        let possible = capacity.possible.map(|possible| {
             let proto::PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds } =
                 possible;
             let memory_mib = memory_mib.min(MEMORY_MIB);
@@ -362,21 +337,20 @@ impl From<proto::Capacity> for Capacity {
             });
             PossibleCapacity { nodes, cores, memory_mib, gpus, largest_node_cores, price, wait_seconds }
         });
-        let free_memory_mib = free_memory_mib.min(MEMORY_MIB);
-        let mut rooms: Vec<NamespaceRoom> = rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();
+        let mut rooms: Vec<_> = capacity.rooms.into_iter().take(limits::ROOMS).map(NamespaceRoom::from).collect();
         rooms.sort();
         // They become a list by namespace in a status.
         rooms.dedup_by(|next, first| next.namespace == first.namespace);
         Self {
-            nodes,
-            free_cores,
-            free_memory_mib,
-            free_gpus,
-            largest_free_node_cores,
-            free_brokers,
-            free_bursts,
+            nodes: capacity.nodes,
+            free_cores: capacity.free_cores,
+            free_memory_mib: capacity.free_memory_mib.min(MEMORY_MIB),
+            free_gpus: capacity.free_gpus,
+            largest_free_node_cores: capacity.largest_free_node_cores,
+            free_brokers: capacity.free_brokers,
+            free_bursts: capacity.free_bursts,
             rooms,
-            whole,
+            whole: capacity.whole,
             possible,
         }
     }

@@ -1,4 +1,4 @@
-//! Takes in clusters that join: reads what there is, asks the evaluate, uses the token, writes the ClusterPeer.
+//! Takes in clusters that join: reads what there is, judges the request, uses the token, writes the ClusterPeer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Handler {
         for _ in 0..TRIES {
             let secret = secrets.get_opt(&name).await.map_err(unavailable)?;
             let token = secret.as_ref().map(JoinTokenRecord::read);
-            // A name that cannot be one is refused by the evaluate.
+            // A name that cannot be one is refused by `evaluate`.
             let wanted = request.who.cluster.as_str();
             let valid = tributary::federation::identity::spiffe::check_cluster(wanted).is_ok();
             let existing = if valid { peers.get_opt(wanted).await.map_err(unavailable)? } else { None };

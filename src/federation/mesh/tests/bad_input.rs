@@ -1,5 +1,5 @@
 //! Peers that are let in and then behave badly. Others must not notice. What only real packets can do is in
-//! [`super::strangers`].
+//! [`super::rejected_peers`].
 
 use bytes::Bytes;
 use tokio::io::AsyncWriteExt as _;

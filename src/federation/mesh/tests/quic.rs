@@ -88,6 +88,7 @@ async fn two_agents_agree_over_quic() {
     west.cluster.until_state("east", PeerState::Disconnected).await;
     let refusal = west.cluster.reports("east").pop().unwrap().refusal.unwrap();
     assert_eq!(refusal.message, "the agent stops, or another replica leads");
+    assert_eq!(east.handle.query(&"west".into(), "/v1/local").await, None);
 }
 
 /// Whom we do not trust any more is cut off at once, and both sides know why.

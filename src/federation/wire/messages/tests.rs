@@ -1,5 +1,3 @@
-use std::fmt::Write as _;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -91,79 +89,6 @@ fn framed(message: Message) -> BytesMut {
 
 fn decode(mut framed: BytesMut) -> Result<Decoded, DecodeError> {
     Message::decode(frame::take(&mut framed, limits::CONTROL_FRAME).unwrap().expect("a whole frame"))
-}
-
-/// The bytes as protobuf fields, one a line: hex, then number, wire type and value, nested ones indented.
-fn annotate(bytes: &[u8], depth: usize, out: &mut String) -> Option<()> {
-    fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
-        let mut value = 0;
-        for (index, byte) in bytes.iter().enumerate().take(10) {
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte & 0x80 == 0 {
-                return Some((value, index + 1));
-            }
-        }
-        None
-    }
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-    let mut at = 0;
-    while at < bytes.len() {
-        let (tag, tag_len) = varint(&bytes[at..])?;
-        let (number, wire_type) = (tag >> 3, tag & 7);
-        if number == 0 {
-            return None;
-        }
-        let body = at + tag_len;
-        let indent = "  ".repeat(depth);
-        match wire_type {
-            0 => {
-                let (value, len) = varint(bytes.get(body..)?)?;
-                writeln!(out, "{indent}{}  #{number} = {value}", hex(&bytes[at..body + len])).ok()?;
-                at = body + len;
-            }
-            1 => {
-                let value = bytes.get(body..body + 8)?;
-                let number_value = u64::from_le_bytes(value.try_into().ok()?);
-                writeln!(out, "{indent}{}  #{number} = fixed {number_value:#x}", hex(&bytes[at..body + 8])).ok()?;
-                at = body + 8;
-            }
-            2 => {
-                let (len, len_len) = varint(bytes.get(body..)?)?;
-                let start = body + len_len;
-                let value = bytes.get(start..start + usize::try_from(len).ok()?)?;
-                let head = hex(&bytes[at..start]);
-                let mut nested = String::new();
-                let text = std::str::from_utf8(value).ok().filter(|text| text.chars().all(|c| !c.is_control()));
-                if let Some(text) = text.filter(|text| !text.is_empty()) {
-                    writeln!(out, "{indent}{head} {}  #{number} = {text:?}", hex(value)).ok()?;
-                } else if annotate(value, depth + 1, &mut nested).is_some() {
-                    writeln!(out, "{indent}{head}  #{number} = {len} bytes").ok()?;
-                    out.push_str(&nested);
-                } else {
-                    writeln!(out, "{indent}{head} {}  #{number} = {len} bytes", hex(value)).ok()?;
-                }
-                at = start + value.len();
-            }
-            _ => return None,
-        }
-    }
-    Some(())
-}
-
-#[test]
-fn golden_bytes() {
-    let mut text = String::new();
-    for message in samples() {
-        let bytes = framed(message.clone());
-        writeln!(text, "{message:?}").unwrap();
-        let prefix: String = bytes[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(text, "{prefix}  length {}", bytes.len() - 4).unwrap();
-        annotate(&bytes[4..], 0, &mut text).expect("protobuf");
-        text.push('\n');
-    }
-    insta::assert_snapshot!(text);
 }
 
 #[test]
