@@ -119,7 +119,7 @@ pub struct PodView {
     pub running: bool,
     /// The scheduler finds no node for it.
     pub unschedulable: bool,
-    /// Why its node does not start it: the kubelet's reason, container and image.
+    /// Why it does not start: the kubelet's reason, container and image, or which claim the scheduler misses.
     pub start_failure: Option<String>,
     /// The images of all its containers are on its node.
     pub pulled: bool,

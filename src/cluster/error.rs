@@ -64,6 +64,13 @@ pub fn is_of_rights(words: &str) -> bool {
     words.contains("is forbidden: User") && words.contains(" cannot ") && words.contains(" resource ")
 }
 
+/// Whether an API server says so, in these words or among them, when a webhook or a policy refuses what is asked.
+///
+/// Source: kubernetes `apiserver/pkg/admission/plugin/webhook/errors` and `.../plugin/policy/validating`.
+pub fn is_of_policy(words: &str) -> bool {
+    words.contains("admission webhook") || words.contains("ValidatingAdmissionPolicy")
+}
+
 /// An object that cannot be made because its name is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
@@ -159,6 +166,11 @@ impl Cause {
     /// We have no right to it, as it may be with any object of the kind: nothing is wrong with the object.
     pub fn is_of_rights(&self) -> bool {
         self.is(401) || matches!(self, Self::Refused { message, .. } if is_of_rights(message))
+    }
+
+    /// A webhook or a policy refuses it.
+    pub fn is_of_policy(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if is_of_policy(message))
     }
 
     /// A webhook has a say in it that cannot be asked without doing it.

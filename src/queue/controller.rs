@@ -46,7 +46,7 @@ use super::nodes::Nodes;
 use super::overflow::{Peers, Sender};
 use super::priorities::Priorities;
 use super::promises::Promises;
-use super::quota_waits::QuotaWaits;
+use super::quota_waits::{self, QuotaWaits};
 use super::reservations;
 use super::round::{Round, View, round};
 
@@ -97,7 +97,7 @@ pub struct Queueing {
     nodes: Nodes,
     peers: Peers,
     sender: Sender,
-    /// FluxJobs for which a ResourceQuota has no room, and who tells that there may be some.
+    /// FluxJobs that the API server does not take now, and who tells that a ResourceQuota may have room.
     quota_waits: Mutex<QuotaWaits>,
     quotas: QuotaWatch<ObjectKey>,
     _subscriptions: Vec<Subscription>,
@@ -353,13 +353,14 @@ impl Queueing {
     ) -> Result<Option<Duration>, RequestError> {
         let (kind, key) = (K::kind(&()), ObjectKey::of(job));
         let made_it = self.applier.create_once(made).await;
-        let waits = |error: &RequestError| error.cause().is_quota() || error.cause().is_of_rights();
-        if !matches!(&made_it, Err(error) if waits(error)) {
+        let patience = job::patience_with_policy(&status, *self.began.lock(), self.clock.wall());
+        let waits = made_it.as_ref().err().and_then(|error| quota_waits::sentence(&kind, error, patience));
+        if waits.is_none() {
             self.quota_waits.lock().forget(&key);
         }
-        match made_it {
-            Ok(Once::Created(_)) => Ok(None),
-            Ok(Once::Exists) => {
+        match (made_it, waits) {
+            (Ok(Once::Created(_)), _) => Ok(None),
+            (Ok(Once::Exists), _) => {
                 // Ours, and the cache is behind; or another's, and the next round says so once the cache shows it.
                 if self.listed_owner::<K>(made.namespace(), &made.name_any()).await? != job.uid() {
                     let sentence = format!("{kind} {} exists and is another's", made.name_any());
@@ -367,19 +368,12 @@ impl Queueing {
                 }
                 Ok(None)
             }
-            // It keeps its place: others hold what it needs, and do not for ever. Or the agent lacks a right, and so would
-            // fail whoever is next in line.
-            Err(error) if waits(&error) => {
-                let message = if error.cause().is_quota() {
+            (Err(error), Some(message)) => {
+                let by_policy = error.cause().is_of_policy() && !error.cause().is_quota();
+                let status = job::refused_for_now(status, by_policy, self.clock.wall());
+                if error.cause().is_quota() {
                     self.quotas.wait(key.namespace.as_deref().unwrap_or_default(), key.clone());
-                    format!("its {kind} waits for room in a ResourceQuota: {}", chain(&error))
-                } else {
-                    format!(
-                        "its {kind} cannot be made now: {}: have the ClusterRoles of the agent's chart put back as they are; it \
-                         is tried again",
-                        chain(&error)
-                    )
-                };
+                }
                 let now = self.clock.mono();
                 let (left, is_news) = self.quota_waits.lock().refused(&key, job.uid(), message.clone(), now);
                 if is_news {
@@ -389,13 +383,13 @@ impl Queueing {
                 Ok(Some(left))
             }
             // Asking again would hold its room for ever.
-            Err(error) if error.cause().is_invalid() || error.cause().is_denied() => {
+            (Err(error), None) if error.cause().is_invalid() || error.cause().is_denied() => {
                 let status = job::refused(status, &kind, &chain(&error), self.clock.wall());
                 self.applier.apply_status(job, &status).await?;
                 self.tell(job, &status).await;
                 Ok(None)
             }
-            Err(error) => {
+            (Err(error), None) => {
                 let notice = Notice::warning("Create", "CannotCreate", chain(&error));
                 self.events.publish(job, notice).await;
                 Err(error)

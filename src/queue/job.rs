@@ -20,9 +20,10 @@ use tributary_api::peer::ClusterPeer;
 use tributary_cluster::caches::controller_of;
 use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
-use tributary_cluster::error::{is_of_quota, is_of_rights};
+use tributary_cluster::error::{is_of_policy, is_of_quota, is_of_rights};
 
-use self::end::{End, FINISHED, standing};
+pub(crate) use self::end::patience_with_policy;
+use self::end::{End, FINISHED, first_refused, not_finished, refused_by_policy, standing};
 pub use self::made::mini_cluster;
 use super::claims::{Claim, Claims};
 use super::evictions;
@@ -265,6 +266,14 @@ pub(crate) fn refused(status: FluxJobStatus, what: &str, why: &str, now: Timesta
     FluxJobStatus { conditions, ..status }
 }
 
+/// The status of one that is refused, by a policy or not, and that is tried again.
+pub(crate) fn refused_for_now(status: FluxJobStatus, by_policy: bool, now: Timestamp) -> FluxJobStatus {
+    let generation = status.observed_generation;
+    let said = if by_policy { refused_by_policy() } else { not_finished() };
+    let conditions = conditions::merged(&status.conditions, [said], generation, now);
+    FluxJobStatus { conditions, ..status }
+}
+
 struct Draft<'a> {
     job: &'a FluxJob,
     status: FluxJobStatus,
@@ -307,7 +316,11 @@ impl Draft<'_> {
         self.wake = overflow::resting(self.job, self.now).filter(|_| !matches!(word, Word::Starts(_)));
         match word {
             Word::Starts(start) => match self.start(start, terms) {
-                Ok(room) => vec![valid, room],
+                Ok(room) => {
+                    // Nothing of it was made since.
+                    let refused = first_refused(&self.status).map(|_| refused_by_policy());
+                    [valid, room].into_iter().chain(refused).collect()
+                }
                 Err(sentence) => self.step_aside("Invalid", &sentence).into(),
             },
             Word::Refused(reason, sentence) => self.step_aside(reason, &sentence).into(),
@@ -381,8 +394,8 @@ impl Draft<'_> {
         self.status.recalled = Some(why);
     }
 
-    /// Follows its MiniCluster. Returns `Running: False` while the instance of a run that began is down: it stands in place of
-    /// that of [`standing`].
+    /// Follows its MiniCluster. Returns what stands in place of that of [`standing`]: `Running: False` while the instance of a
+    /// run that began is down, `Finished: Unknown` while a policy refuses it.
     fn follow(&mut self, mini_cluster: &MiniCluster, part: Option<&Burst>, terms: Terms<'_>) -> Option<Statement> {
         let name = mini_cluster.name_any();
         self.status.logs = logs(&mini_cluster.namespace().unwrap_or_default(), &name);
@@ -403,11 +416,13 @@ impl Draft<'_> {
         // Somebody else holds what it needs, or the agent lacks a right, and it is tried again.
         let (waits_for_quota, lacks_right) = (is_of_quota(&why), is_of_rights(&why));
         let never_ran = !started && said.is_some_and(|said| said.incarnation.is_none());
+        let patience = patience_with_policy(&self.status, terms.began, self.now);
+        let waits_for_policy = never_ran && is_of_policy(&why) && !patience.is_zero();
         if self.finish_if_ended(mini_cluster) {
             return None;
         }
         match said.and_then(|said| said.phase) {
-            Some(Phase::Refused) if never_ran && !waits_for_quota && !lacks_right => {
+            Some(Phase::Refused) if never_ran && !waits_for_quota && !lacks_right && !waits_for_policy => {
                 self.status.logs = String::new();
                 self.finish(End::Refused, format!("its MiniCluster is refused: {why}"));
                 self.tidy(Some(mini_cluster), None);
@@ -435,6 +450,12 @@ impl Draft<'_> {
                     self.status.message = why;
                 }
                 return Some(down);
+            }
+            Some(Phase::Refused) if waits_for_policy && !waits_for_quota => {
+                self.status.phase = JobPhase::Ready;
+                self.status.message = format!("its instance cannot be made now: {why}");
+                self.wake = self.wake.into_iter().chain([patience]).min();
+                return Some(refused_by_policy());
             }
             other => {
                 self.status.phase = JobPhase::Ready;
@@ -799,6 +820,49 @@ mod tests {
             let step = next(&job, Some(&found), Word::Starts(Start::Here), at(1));
             assert_eq!(step.status.phase == JobPhase::Ready, keeps, "{why}: {}", step.status.message);
             assert!(step.status.message.contains(why), "{}", step.status.message);
+        }
+    }
+
+    /// The danger: a policy is wrong for two minutes, and the whole queue ends as failed; or one that no policy takes holds its
+    /// room for ever.
+    #[test]
+    fn a_job_that_a_policy_refuses_keeps_its_place_for_ten_minutes() {
+        let mut job = job(json!({}));
+        job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
+        let mut found = in_phase(&job, Phase::Refused);
+        let why = "failed to write Service hpc/lammps: admission webhook \"w\" denied the request: no";
+        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        let starts = in_phase(&job, Phase::Starting);
+        let mut told = |found: &MiniCluster, second| {
+            let step = next(&job, Some(found), Word::Starts(Start::Here), at(second));
+            assert_eq!(step.status.message.contains(why), found.status.as_ref().unwrap().phase == Some(Phase::Refused));
+            let reason = condition(&step.status, FINISHED).1.to_owned();
+            job.status = Some(step.status);
+            (reason, step.wake.map_or(0, |wake| wake.as_secs()))
+        };
+        assert_eq!(told(&found, 30), ("RefusedByPolicy".to_owned(), 600));
+        assert_eq!(told(&starts, 40), ("NotFinished".to_owned(), 0), "that was mended");
+        assert_eq!(told(&found, 50), ("RefusedByPolicy".to_owned(), 600));
+        assert_eq!(told(&found, 649), ("RefusedByPolicy".to_owned(), 1));
+        assert_eq!(told(&found, 650), ("Refused".to_owned(), 0));
+    }
+
+    #[test]
+    fn since_when_a_policy_refuses_it_is_on_record_before_anything_is_made() {
+        for start in [Start::Here, Start::Sent(JobSent::default())] {
+            let mut job = job(json!({}));
+            let first = next(&job, None, Word::Starts(start.clone()), at(0)).status;
+            job.status = Some(refused_for_now(first, true, at(30)));
+            let again = next(&job, None, Word::Starts(start.clone()), at(40));
+            assert_eq!(condition(&again.status, FINISHED).1, "RefusedByPolicy", "{start:?}");
+            let left = |began| patience_with_policy(&again.status, at(began), at(40)).as_secs();
+            assert_eq!([left(0), left(35)], [590, 595], "nobody tried it before somebody led");
+            job.status = Some(refused_for_now(again.status.clone(), true, at(40)));
+            assert_eq!(job.status, Some(again.status.clone()), "it says so already");
+            let mended = refused_for_now(again.status, false, at(50));
+            assert_eq!(patience_with_policy(&mended, at(0), at(700)).as_secs(), 600, "something else was in the way");
         }
     }
 

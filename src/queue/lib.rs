@@ -18,7 +18,7 @@
 //! | [`limits`] | how long runs take at most | no |
 //! | [`priorities`] | PriorityClasses: who goes first | no |
 //! | `promises` | nodes that a namespace was promised, before there are pods | no |
-//! | `quota_waits` | FluxJobs that wait for room in a ResourceQuota | no |
+//! | `quota_waits` | FluxJobs that the API server does not take now | no |
 //! | [`reservations`] | what MiniClusters were let in with, whatever their specs say since | no |
 //! | `line` | all objects of a namespace → what they take, or wait for | no |
 //! | `placement_context` | what a round sees of nodes and peers | no |

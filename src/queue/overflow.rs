@@ -12,6 +12,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use sha2::{Digest, Sha256};
 use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::duration::Lasting;
 use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobReturn, JobSent, JobSplit};
@@ -111,7 +112,7 @@ impl Start {
     }
 }
 
-/// Before a FluxJob that came back is offered to peers again; twice as long each time after.
+/// Before a FluxJob that came back is offered to peers again; twice as long each time after, and up to a half more.
 const FIRST_WAIT: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(1800);
 /// How long the logs of a FluxJob that was sent stay where it ran, if it does not say itself how long it is kept.
@@ -121,10 +122,13 @@ const ALONE: Duration = Duration::from_secs(60);
 /// How long it waits for brokers there whose pods run. While they do not, it is the peer who knows when to give them back.
 const TO_JOIN: Duration = Duration::from_secs(10 * 60);
 
-/// That a FluxJob came back into the line at `now`, after what is known of earlier times.
-pub(crate) fn returned(before: Option<&JobReturn>, why: &str, now: Timestamp) -> JobReturn {
+/// That the FluxJob with this UID came back into the line at `now`, after what is known of earlier times.
+pub(crate) fn returned(before: Option<&JobReturn>, uid: &str, why: &str, now: Timestamp) -> JobReturn {
     let times = before.map_or(0, |before| before.times).saturating_add(1);
     let wait = FIRST_WAIT.saturating_mul(1 << times.saturating_sub(1).min(8)).min(LONGEST_WAIT);
+    // Two that wait for the room of each other, in two clusters, must not come back at the same moment again and again.
+    let digest = Sha256::digest(format!("{uid} {times}"));
+    let wait = wait + Duration::from_secs(wait.as_secs() / 2 * u64::from(digest[0]) / 255);
     let again = Some(Time(now.checked_add(wait).unwrap_or(Timestamp::MAX)));
     JobReturn { times, again, why: why.to_owned(), ..before.cloned().unwrap_or_default() }
 }
@@ -148,7 +152,10 @@ pub(crate) fn resting(job: &FluxJob, now: Timestamp) -> Option<Duration> {
     }
     let Time(again) = returned.again.clone()?;
     // A clock that was ahead when it came back keeps it here no longer than others.
-    Duration::try_from(again.duration_since(now)).ok().map(|left| left.min(LONGEST_WAIT)).filter(|left| !left.is_zero())
+    Duration::try_from(again.duration_since(now))
+        .ok()
+        .map(|left| left.min(LONGEST_WAIT * 3 / 2))
+        .filter(|left| !left.is_zero())
 }
 
 /// Where else a FluxJob may start under these rules. One that says itself which brokers are where is left as it is.
@@ -240,6 +247,11 @@ pub(crate) fn splits(job: &FluxJob, overflow: &Overflow) -> Result<u32, String> 
     let made = apply(job, &split, overflow, whole);
     tributary_render::render(&made, &tributary_render::Context::default())
         .map_err(|problems| format!("in parts, its MiniCluster would be refused: {problems}"))?;
+    if tributary_render::nests(&made.spec) {
+        return Err("in parts, its command would start a Flux instance whose brokers do not reach each other: add --requires to \
+                    flux.optionFlags"
+            .to_owned());
+    }
     let wait = &made.spec.flux.bursting.wait;
     Ok(match wait.target {
         WaitFor::Brokers(brokers) if wait.timeout.is_none() => brokers,
@@ -296,7 +308,7 @@ pub(crate) fn never_joined() -> String {
 }
 
 /// What is left of so much time.
-fn left(most: Duration, since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn left(most: Duration, since: Timestamp, now: Timestamp) -> Duration {
     most.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or_default())
 }
 
@@ -402,23 +414,34 @@ mod tests {
 
     #[test]
     fn who_came_back_is_offered_again_at_growing_intervals() {
-        let (mut job, mut now, mut waits) = (job(json!({"size": 4, "allowBurst": true})), 0, Vec::new());
-        for _ in 0..7 {
+        let (mut job, mut now) = (job(json!({"size": 4, "allowBurst": true})), 0);
+        for least in [60, 120, 240, 480, 960, 1800, 1800] {
             let status = job.status.get_or_insert_default();
-            status.returned = Some(returned(status.returned.as_ref(), "nobody takes it", at(now)));
+            status.returned = Some(returned(status.returned.as_ref(), "u", "nobody takes it", at(now)));
             assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Nowhere);
             let left = i64::try_from(resting(&job, at(now)).unwrap().as_secs()).unwrap();
-            waits.push(left);
+            assert!((least..=least * 3 / 2).contains(&left), "{left} s");
             now += left;
             assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Whole);
         }
-        assert_eq!(waits, [60, 120, 240, 480, 960, 1800, 1800]);
         let status = job.status.as_mut().unwrap();
-        status.returned = Some(returned(status.returned.as_ref(), "nobody takes it", at(now)));
+        status.returned = Some(returned(status.returned.as_ref(), "u", "nobody takes it", at(now)));
         job.metadata.annotations = Some([(labels::RETRY.to_owned(), "now".to_owned())].into());
         assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Whole, "somebody asked for it");
         job.status.as_mut().unwrap().returned.as_mut().unwrap().retry = Some("now".into());
         assert_eq!(away(&setup("Whole"), &job, at(now)), Away::Nowhere, "and was heard");
+    }
+
+    /// The danger: two clusters offer each other their FluxJobs at the same moment, and neither has room, for ever.
+    #[test]
+    fn two_that_come_back_at_the_same_moment_are_not_offered_at_the_same_moment() {
+        let again = |uid: &str, before: Option<&JobReturn>| returned(before, uid, "nobody takes it", at(0));
+        let (mut one, mut other) = (again("1", None), again("2", None));
+        for _ in 0..7 {
+            assert_ne!(one.again, other.again, "after {} times", one.times);
+            (one, other) = (again("1", Some(&one)), again("2", Some(&other)));
+        }
+        assert_eq!(again("1", Some(&one)), again("1", Some(&one)));
     }
 
     #[test]

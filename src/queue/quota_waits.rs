@@ -1,4 +1,4 @@
-//! What the API server has no room for in a ResourceQuota: which FluxJobs wait for that, and when they are tried again.
+//! What the API server does not take now, and may take later: which FluxJobs wait for that, and when they are tried again.
 //!
 //! It is in memory only: a new leader tries at once.
 
@@ -6,7 +6,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tributary_clock::{Backoff, Mono};
-use tributary_cluster::ObjectKey;
+use tributary_cluster::error::chain;
+use tributary_cluster::{ObjectKey, RequestError};
+
+/// What is told of one whose `kind` is refused, and that keeps its place: others hold what it needs, and do not for ever; or
+/// the agent lacks a right, or a policy is wrong, and the next one in line would fail as well. `None`: it has to end. `patience`:
+/// how long it waits for another policy.
+pub(super) fn sentence(kind: &str, error: &RequestError, patience: Duration) -> Option<String> {
+    let (cause, words) = (error.cause(), chain(error));
+    if cause.is_quota() {
+        return Some(format!("its {kind} waits for room in a ResourceQuota: {words}"));
+    }
+    let how = match cause.is_of_rights() {
+        true => "have the ClusterRoles of the agent's chart put back as they are",
+        false if cause.is_of_policy() && !patience.is_zero() => "have that policy mended, or change the FluxJob",
+        false => return None,
+    };
+    Some(format!("its {kind} cannot be made now: {words}: {how}; it is tried again"))
+}
 
 /// The last tries, by FluxJob.
 #[derive(Debug, Default)]
@@ -73,7 +90,31 @@ impl Tried {
 
 #[cfg(test)]
 mod tests {
+    use kube::core::Status;
+
     use super::*;
+
+    /// The danger: one wrong policy, for two minutes, ends every FluxJob that it reaches.
+    #[test]
+    fn what_has_nothing_to_do_with_a_job_is_waited_for_and_a_policy_for_a_while() {
+        let told = |code, message: &str, left| {
+            let cause = Status { code, message: message.into(), ..Status::default() };
+            sentence("MiniCluster", &RequestError::new("make", "MiniCluster hpc/a", cause), Duration::from_secs(left))
+        };
+        let policy = "admission webhook \"w\" denied the request: no";
+        for (code, message, how) in [
+            (403, "forbidden: exceeded quota: team", "waits for room"),
+            (403, "x is forbidden: User \"u\" cannot create resource \"x\"", "ClusterRoles"),
+            (400, policy, "policy mended"),
+            (422, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "policy mended"),
+        ] {
+            let told = told(code, message, 1).unwrap();
+            assert!(told.contains(message) && told.contains(how), "{told}");
+        }
+        assert_eq!(told(400, policy, 0), None, "it holds room that others could have");
+        assert_eq!(told(422, "spec.size: Invalid value", 1), None);
+        assert!(told(403, "exceeded quota", 0).is_some());
+    }
 
     #[test]
     fn one_without_room_is_tried_less_and_less_often_and_at_once_when_there_may_be_some() {

@@ -6,31 +6,31 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary_api::labels;
 use tributary_api::labels::kubernetes::JOB_NAME;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::apply::{Applied, Applier, Once};
 use tributary_cluster::caches::controller_of;
-use tributary_cluster::client::Clients;
 use tributary_cluster::error::{Cause, Taken, chain};
 use tributary_cluster::sweep::{self, Doomed};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_flux::Certificate;
 use tributary_render::{self, Boot, BootError, QUORUM_KEY, Rendered, files_digest};
 
+use super::beside::Without;
 use super::decide::{Maintenance, Upkeep};
 use super::dereference::{Known, left_to, lingers};
-use super::in_place::{JobChange, keys_text};
-use super::refusal;
+use super::in_place::keys_text;
 use super::status::JobFacts;
 use super::view::LeadPodView;
 
 /// Writes the objects of MiniClusters.
 #[derive(Clone)]
 pub(crate) struct Writes {
-    pub(super) clients: Clients,
+    pub(super) reader: Client,
+    pub(super) writer: Client,
     pub(super) applier: Applier,
 }
 
@@ -77,9 +77,9 @@ pub enum Error {
 
 impl Writes {
     /// Writes through the fenced writer; reads what no cache may answer through the reader.
-    pub(crate) fn new(clients: Clients) -> Self {
-        let applier = Applier::new(clients.writer.clone(), labels::manager::MINICLUSTER);
-        Self { clients, applier }
+    pub(crate) fn new(reader: Client, writer: Client) -> Self {
+        let applier = Applier::new(writer.clone(), labels::manager::MINICLUSTER);
+        Self { reader, writer, applier }
     }
 
     /// Makes a new incarnation.
@@ -91,7 +91,7 @@ impl Writes {
         known: &Known,
         rendered: &Rendered,
         incarnation: Incarnation<'_>,
-    ) -> Result<(Creation, Vec<Taken>), Error> {
+    ) -> Result<(Creation, Vec<Without>), Error> {
         let Incarnation { certificate, ours, restful, deadline } = incarnation;
         let secret = ours.then(|| tributary_render::secret::secret(&known.mini_cluster, certificate));
         let secret = async {
@@ -112,13 +112,13 @@ impl Writes {
         let volumes = self.make_volumes(known, rendered);
         // Last: its boot files are packed while the requests of the others are on their way.
         let job = async { Ok(rendered.frozen_job()) };
-        let (secret_goes, restful_goes, config_map_goes, (), taken, volume_that_goes, mut job) =
+        let (secret_goes, restful_goes, config_map_goes, (), without, volume_that_goes, mut job) =
             futures::try_join!(secret, restful, config_map, ends, services, volumes, job)?;
         if secret_goes || restful_goes || config_map_goes {
-            return Ok((Creation::Exists, taken));
+            return Ok((Creation::Exists, without));
         }
         if let Some(object) = volume_that_goes {
-            return Ok((Creation::Goes(object), taken));
+            return Ok((Creation::Goes(object), without));
         }
         job.spec.get_or_insert_default().active_deadline_seconds = deadline;
         let annotations = job.annotations_mut();
@@ -133,46 +133,50 @@ impl Writes {
         let restart = mini_cluster.annotations().get(labels::RESTART);
         annotations.extend(restart.map(|value| (labels::RESTART.to_owned(), value.clone())));
         match self.applier.create_once(&job).await? {
-            Once::Exists => Ok((Creation::Exists, taken)),
-            Once::Created(job) => Ok((Creation::Created(Box::new(facts(&job))), taken)),
+            Once::Exists => Ok((Creation::Exists, without)),
+            Once::Created(job) => Ok((Creation::Created(Box::new(facts(&job))), without)),
         }
     }
 
-    /// Writes the ends of the tunnel. Where that name is taken, pods start without them.
+    /// Writes the ends of the tunnel. Where that name is taken, or they are refused, pods start without them.
     async fn ends(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {
         let Some(program) = &rendered.ends else { return Ok(()) };
         let ends = tributary_render::ends(&known.mini_cluster, program);
         match self.applier.own(&ends, None).await {
-            Err(error) if error.taken().is_some() => {
-                tracing::warn!(%error, "connections through the tunnel end in the agents");
+            Err(error) if !error.cause().is_transient() => {
+                tracing::warn!(error = chain(&error), "connections through the tunnel end in the agents");
                 Ok(())
             }
             applied => applied.map(drop),
         }
     }
 
-    /// Restores and follows what may change while an incarnation lives, but for the Job's labels. Returns what it runs without.
+    /// Restores and follows what may change while an incarnation lives: each part of it, whatever becomes of the others.
+    /// Returns what it runs without, if that is known, and the first failure.
     pub(crate) async fn maintain(
         &self,
         known: &Known,
         running: Option<&Rendered>,
         maintenance: &Maintenance,
-    ) -> Result<Vec<Taken>, Error> {
+    ) -> (Option<Vec<Without>>, Result<(), Error>) {
         // Taken apart, so that a change that nobody makes does not compile.
         let Maintenance { restore_config_map, quorum, job, services } = maintenance;
-        if *restore_config_map {
-            self.restore_config_map(known, quorum.as_ref()).await?;
-        }
-        self.change_job(known, |uid| job.patch(uid)).await?;
-        match running {
-            Some(running) if *services != Upkeep::None => Ok(self.services(known, running, *services).await?),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// Follows the labels of the Job. A webhook (Kueue's) refuses some of them while it runs, and would refuse all that goes along.
-    pub(crate) async fn label(&self, known: &Known, change: &JobChange) -> Result<(), Error> {
-        self.change_job(known, |uid| change.labels_patch(uid)).await
+        let restored = match restore_config_map {
+            true => self.restore_config_map(known, quorum.as_ref()).await,
+            false => Ok(()),
+        };
+        // A policy may refuse a deadline, and a webhook (Kueue's) labels of a Job that runs: not what would go along.
+        let limited = self.change_job(known, |uid| job.limits_patch(uid)).await;
+        let changed = self.change_job(known, |uid| job.patch(uid)).await;
+        let labelled = self.change_job(known, |uid| job.labels_patch(uid)).await;
+        let (without, served) = match running {
+            Some(running) if *services != Upkeep::None => match self.services(known, running, *services).await {
+                Ok(without) => (Some(without), Ok(())),
+                Err(error) => (None, Err(error.into())),
+            },
+            _ => (Some(Vec::new()), Ok(())),
+        };
+        (without, restored.and(limited).and(changed).and(served).and(labelled))
     }
 
     /// Whether the API server would take the Job of the next incarnation, and its pods: it takes a Job whatever those name, such
@@ -183,7 +187,7 @@ impl Writes {
         let pod = pod_of(&job, known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default());
         match self.applier.try_replacement(&pod).await {
             // Webhooks and policies may have another mind of pods that the Job's controller makes.
-            Err(error) if refusal::is_policy(error.cause()) => Ok(()),
+            Err(error) if error.cause().is_of_policy() => Ok(()),
             tried => Ok(tried.map_err(Error::from)?),
         }
     }
@@ -192,7 +196,7 @@ impl Writes {
     pub(crate) async fn delete_job(&self, known: &Known) -> Result<(), Error> {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         let doomed = Doomed { key: ObjectKey::of(&*known.mini_cluster), uid };
-        sweep::delete_foreground::<Job>(&self.clients.writer, &doomed).await?;
+        sweep::delete_foreground::<Job>(&self.writer, &doomed).await?;
         Ok(())
     }
 
@@ -203,7 +207,7 @@ impl Writes {
         let key = ObjectKey::of(mini_cluster);
         let body = json!({"metadata": {"uid": mini_cluster.uid()}, "spec": {"suspend": false, "updates": "OnDelete"}});
         let namespace = key.namespace.clone().unwrap_or_default();
-        let api = Api::<MiniCluster>::namespaced(self.clients.writer.clone(), &namespace);
+        let api = Api::<MiniCluster>::namespaced(self.writer.clone(), &namespace);
         let params = PatchParams {
             dry_run: true,
             field_manager: Some(labels::manager::MINICLUSTER.into()),
@@ -222,7 +226,7 @@ impl Writes {
     /// Deletes the MiniCluster itself, if it is still the same object.
     pub(crate) async fn clean_up(&self, mini_cluster: &MiniCluster) -> Result<(), Error> {
         let Some(doomed) = Doomed::of(mini_cluster) else { return Ok(()) };
-        sweep::delete::<MiniCluster>(&self.clients.writer, &doomed).await?;
+        sweep::delete::<MiniCluster>(&self.writer, &doomed).await?;
         Ok(())
     }
 
@@ -246,7 +250,7 @@ impl Writes {
     /// The Job, from the API server: an empty cache proves nothing.
     pub(super) async fn job(&self, key: &ObjectKey) -> Result<Option<Job>, Error> {
         let namespace = key.namespace.clone().unwrap_or_default();
-        let api = Api::<Job>::namespaced(self.clients.reader.clone(), &namespace);
+        let api = Api::<Job>::namespaced(self.reader.clone(), &namespace);
         let job = api.get_opt(&key.name).await;
         Ok(job.map_err(|error| RequestError::new("read", format!("Job {key}"), error))?)
     }
@@ -255,7 +259,7 @@ impl Writes {
     /// have two.
     pub(super) async fn lingering(&self, key: &ObjectKey, now: Timestamp) -> Result<Option<String>, Error> {
         let namespace = key.namespace.clone().unwrap_or_default();
-        let api = Api::<LeadPodView>::namespaced(self.clients.reader.clone(), &namespace);
+        let api = Api::<LeadPodView>::namespaced(self.reader.clone(), &namespace);
         let of_job = ListParams::default().labels(&format!("{JOB_NAME}={}", key.name));
         let pods = api.list(&of_job).await;
         let pods = pods.map_err(|error| RequestError::new("list", format!("the pods of Job {key}"), error))?;
@@ -282,7 +286,7 @@ impl Writes {
         let uid = known.job.facts().map(|facts| facts.uid.clone()).unwrap_or_default();
         let Some(body) = patch(&uid) else { return Ok(()) };
         let namespace = key.namespace.clone().unwrap_or_default();
-        let api = Api::<Job>::namespaced(self.clients.writer.clone(), &namespace);
+        let api = Api::<Job>::namespaced(self.writer.clone(), &namespace);
         let params = PatchParams { field_manager: Some(labels::manager::MINICLUSTER.into()), ..PatchParams::default() };
         api.patch(&key.name, &params, &Patch::Merge(&body))
             .await
@@ -317,6 +321,7 @@ fn facts(job: &Job) -> JobFacts {
         ..JobFacts::default()
     }
 }
+
 /// A pod of a Job, as its controller makes it.
 fn pod_of(job: &Job, uid: String) -> Pod {
     let template = job.spec.as_ref().map(|spec| spec.template.clone()).unwrap_or_default();
@@ -336,3 +341,6 @@ fn pod_of(job: &Job, uid: String) -> Pod {
     };
     Pod { metadata, spec: template.spec, status: None }
 }
+
+#[cfg(test)]
+mod tests;

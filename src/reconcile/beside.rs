@@ -7,30 +7,34 @@ use kube::ResourceExt;
 use tributary_api::labels::{self, kubernetes, role};
 use tributary_cluster::apply::Applied;
 use tributary_cluster::drift::digest;
-use tributary_cluster::error::Taken;
+use tributary_cluster::error::chain;
 use tributary_cluster::sweep::{self, Doomed, orphans};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::Rendered;
 
 use super::apply::{Error, Writes};
-use super::decide::Upkeep;
+use super::decide::{NAME_TAKEN, Upkeep};
 use super::dereference::Known;
+use super::refusal::{CANNOT_CREATE, what_to_do};
 
 /// Services that are ours to sweep, by their role.
 const ROLES: [&str; 4] = [role::HEADLESS, role::PORTS, role::LEAD, role::RESTFUL];
 
+/// Why an instance runs without a Service: reason and sentence.
+pub(crate) type Without = (&'static str, String);
+
 impl Writes {
     /// Makes Services and the service pod what `rendered` says, as far as `upkeep` goes, and sweeps what it does not name.
     ///
-    /// A Service in front of a container's ports whose name is taken is returned: the instance runs without it. Without the
-    /// one that gives brokers their names it cannot: that is the error.
+    /// A Service whose name is taken, or that is refused, is returned: the instance runs without it. Without the one that
+    /// gives brokers their names it cannot: that is the error, and comes once all else is done.
     pub(super) async fn services(
         &self,
         known: &Known,
         rendered: &Rendered,
         upkeep: Upkeep,
-    ) -> Result<Vec<Taken>, RequestError> {
-        let mut without = Vec::new();
+    ) -> Result<Vec<Without>, RequestError> {
+        let (mut without, mut done) = (Vec::new(), Ok(()));
         for service in &rendered.services {
             let live = known.services.iter().find(|live| live.name_any() == service.name_any());
             if live.is_some() && upkeep == Upkeep::Missing {
@@ -39,17 +43,17 @@ impl Writes {
             let with_port = with_port(known, service);
             match self.service(with_port.as_ref().unwrap_or(service), live.map(|live| &**live)).await {
                 Ok(()) => {}
-                Err(error) => match error.taken() {
-                    Some(taken) if !has_role(service, role::HEADLESS) => without.push(taken),
-                    _ => return Err(error),
+                Err(error) => match left_out(service, &error) {
+                    Some(why) => without.push(why),
+                    None => done = done.and(Err(error)),
                 },
             }
         }
-        self.service_pod(known, rendered.service_pod.as_ref(), upkeep).await?;
+        done = done.and(self.service_pod(known, rendered.service_pod.as_ref(), upkeep).await);
         if upkeep == Upkeep::All {
-            self.sweep(known, rendered).await?;
+            done = done.and(self.sweep(known, rendered).await);
         }
-        Ok(without)
+        done.map(|()| without)
     }
 
     async fn service(&self, service: &Service, live: Option<&Service>) -> Result<(), RequestError> {
@@ -57,7 +61,7 @@ impl Writes {
         if let Some(live) = live.filter(|live| is_headless(live) != is_headless(service))
             && let Some(doomed) = Doomed::of(live)
         {
-            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
+            sweep::delete::<Service>(&self.writer, &doomed).await?;
             return self.applier.own(service, None).await.map(drop);
         }
         let error = match self.applier.own(service, live).await {
@@ -98,7 +102,7 @@ impl Writes {
                         if let Some(next) = wanted {
                             self.applier.try_replacement(next).await?;
                         }
-                        sweep::delete::<Pod>(&self.clients.writer, &doomed).await.map(drop)
+                        sweep::delete::<Pod>(&self.writer, &doomed).await.map(drop)
                     }
                     _ => Ok(()),
                 }
@@ -109,7 +113,7 @@ impl Writes {
     /// Takes away the Service by which bursts reach the lead broker.
     pub(super) async fn remove_lead(&self, known: &Known) -> Result<(), Error> {
         if let Some(doomed) = known.lead_service().and_then(Doomed::of) {
-            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
+            sweep::delete::<Service>(&self.writer, &doomed).await?;
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ impl Writes {
     async fn sweep(&self, known: &Known, rendered: &Rendered) -> Result<(), RequestError> {
         for doomed in swept(known, rendered) {
             tracing::info!(service = %doomed.key, "nothing asks for this Service any more; it is deleted");
-            sweep::delete::<Service>(&self.clients.writer, &doomed).await?;
+            sweep::delete::<Service>(&self.writer, &doomed).await?;
         }
         Ok(())
     }
@@ -131,6 +135,19 @@ fn swept(known: &Known, rendered: &Rendered) -> Vec<Doomed> {
     });
     let uid = known.mini_cluster.uid().unwrap_or_default();
     orphans(sweepable, &uid, (kubernetes::MANAGED_BY, labels::TRIBUTARY), &wanted)
+}
+
+/// Why an instance runs without this Service, which cannot be written; `None`: it cannot, or that passes by itself.
+fn left_out(service: &Service, error: &RequestError) -> Option<Without> {
+    if has_role(service, role::HEADLESS) || error.cause().is_transient() {
+        return None;
+    }
+    let (reason, why) = match error.taken() {
+        Some(taken) => (NAME_TAKEN, taken.sentence()),
+        None => (CANNOT_CREATE, format!("{}; {}", chain(error), what_to_do(error.cause()))),
+    };
+    let instead = if has_role(service, role::LEAD) { "; or use network.type: Tunnel" } else { "" };
+    Some((reason, why + instead))
 }
 
 fn has_role(service: &Service, role: &str) -> bool {

@@ -95,13 +95,20 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
     found.filter(|(_, sentence)| !sentence.is_empty())
 }
 
-/// How many of those that are wanted are ready, and why the first that fails is not.
-pub(super) fn summary(rows: &[BurstStatus]) -> Option<String> {
-    if rows.is_empty() {
+/// Slots that `root` declares, that its instance has ranks for, and of which there is no Burst.
+pub(super) fn unmade(root: &MiniCluster, map: &RankMap, rows: &[BurstStatus]) -> Vec<String> {
+    let (name, is_root) = (root.name_any(), root.spec.flux.lead_broker().is_none());
+    let slots = root.spec.bursts(&name).filter(|_| is_root).map(|(slot, _)| slot);
+    slots.filter(|slot| map.ranks(slot).is_some() && rows.iter().all(|row| row.name != *slot)).collect()
+}
+
+/// How many of those that are wanted are ready, `unmade` ones included, and why the first that fails is not.
+pub(super) fn summary(rows: &[BurstStatus], unmade: usize) -> Option<String> {
+    if rows.is_empty() && unmade == 0 {
         return None;
     }
     let awake: Vec<_> = rows.iter().filter(|row| !is_asleep(row)).collect();
-    let count = format!("{}/{}", awake.iter().filter(|row| is_ready(row)).count(), awake.len());
+    let count = format!("{}/{}", awake.iter().filter(|row| is_ready(row)).count(), awake.len() + unmade);
     Some(match awake.iter().find_map(|row| row.reason.as_ref()) {
         Some(reason) => format!("{count} {reason}"),
         None => count,
@@ -109,20 +116,22 @@ pub(super) fn summary(rows: &[BurstStatus]) -> Option<String> {
 }
 
 /// `BurstsReady`: with the reason of the first that fails, and for each that is not ready what keeps it, failures first.
-pub(super) fn statement(rows: &[BurstStatus]) -> Option<Statement> {
+pub(super) fn statement(rows: &[BurstStatus], unmade: &[String]) -> Option<Statement> {
     let (failing, coming): (Vec<_>, Vec<_>) =
-        rows.iter().filter(|row| !is_ready(row) && !is_asleep(row)).partition(|row| row.reason.is_some());
+        rows.iter().filter(|row| is_missed(row)).partition(|row| row.reason.is_some());
     let missing: Vec<&BurstStatus> = failing.into_iter().chain(coming).collect();
-    let Some(first) = missing.first() else {
+    if missing.is_empty() && unmade.is_empty() {
         let all = Statement::holds(BURSTS_READY, "AllReady", "every pod of every burst is ready");
         return (!rows.is_empty()).then_some(all);
-    };
+    }
     let sentence = |row: &&BurstStatus| match row.message.as_str() {
         "" => format!("{} is {}", row.name, row.phase),
         message => format!("{}: {message}", row.name),
     };
-    let sentences: Vec<String> = missing.iter().map(sentence).collect();
-    let reason = first.reason.clone().unwrap_or_else(|| reason::NOT_ALL_READY.to_owned());
+    let unmade = unmade.iter().map(|slot| format!("{slot}: its Burst is not made (see the events)"));
+    let sentences: Vec<String> = missing.iter().map(sentence).chain(unmade).collect();
+    let reason = missing.first().and_then(|first| first.reason.clone());
+    let reason = reason.unwrap_or_else(|| reason::NOT_ALL_READY.to_owned());
     Some(Statement::fails(BURSTS_READY, reason, sentences.join("; ")))
 }
 
@@ -141,6 +150,11 @@ pub(super) fn unplaceable(root: &MiniCluster, peers: &PeerUids, rows: &[BurstSta
         .map(|(slot, cluster)| format!("{slot}: there is no ClusterPeer {}", cluster.peers().join(" nor ")))
         .collect();
     (!sentences.is_empty()).then(|| Statement::fails(BURSTS_READY, NO_CANDIDATE, sentences.join("; ")))
+}
+
+/// It is wanted, and not ready.
+pub(super) fn is_missed(row: &BurstStatus) -> bool {
+    !is_ready(row) && !is_asleep(row)
 }
 
 fn is_ready(row: &BurstStatus) -> bool {
@@ -180,8 +194,8 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
 
     fn told(bursts: &[Arc<Burst>]) -> (String, String, String) {
         let rows = rows(&root(), bursts, None, &[], None);
-        let statement = statement(&rows).unwrap();
-        (summary(&rows).unwrap(), statement.reason, statement.message)
+        let statement = statement(&rows, &[]).unwrap();
+        (summary(&rows, 0).unwrap(), statement.reason, statement.message)
     }
 
     fn owned((count, reason, message): (&str, &str, &str)) -> (String, String, String) {
@@ -211,6 +225,33 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
         assert_eq!(told(&[unseen.into()]), owned(("0/1", "NotAllReady", "pond is Pending")));
         let asleep = burst("pond", 2, BurstPhase::Asleep, "nothing asks for it", Vec::new());
         assert_eq!(told(&[asleep]), owned(("0/0", "AllReady", "every pod of every burst is ready")));
+    }
+
+    /// The danger: a policy refuses the second Burst, and `BurstsReady` is true.
+    #[test]
+    fn a_burst_that_is_not_made_is_not_ready() {
+        use tributary_flux::Slot;
+        let slots = vec![Slot::root("lake", 2), Slot::burst("lake-burst-0", 3, None), Slot::burst("pond", 2, None)];
+        let map = RankMap::new(slots).unwrap();
+        let told = |map: &RankMap, bursts: &[Arc<Burst>]| {
+            let rows = rows(&root(), bursts, None, &[], None);
+            let unmade = unmade(&root(), map, &rows);
+            let said = statement(&rows, &unmade).unwrap();
+            (summary(&rows, unmade.len()).unwrap(), said.reason, said.message)
+        };
+        let ready = burst("lake-burst-0", 3, BurstPhase::Ready, "", Vec::new());
+        let why = "pond: its Burst is not made (see the events)";
+        assert_eq!(told(&map, std::slice::from_ref(&ready)), owned(("1/2", "NotAllReady", why)));
+        let both = format!("lake-burst-0: its Burst is not made (see the events); {why}");
+        assert_eq!(told(&map, &[]), owned(("0/2", "NotAllReady", &both)));
+        let asleep = burst("pond", 2, BurstPhase::Asleep, "nothing asks for it", Vec::new());
+        let all = owned(("1/1", "AllReady", "every pod of every burst is ready"));
+        assert_eq!(told(&map, &[ready.clone(), asleep]), all);
+        let smaller = RankMap::new(vec![Slot::root("lake", 2), Slot::burst("lake-burst-0", 3, None)]).unwrap();
+        assert_eq!(told(&smaller, &[ready]), all, "it has no ranks before a restart, which RestartRequired says");
+        let mut half = root();
+        half.spec.flux.bursting.lead_broker.address = Some("a".to_owned());
+        assert!(unmade(&half, &map, &[]).is_empty(), "it repeats what its root declares");
     }
 
     /// The danger: `peer: wset` of a burst on demand, which nobody sees until a job waits for it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tributary_clock::SystemRng;
 use tributary_cluster::ObjectKey;
-use tributary_cluster::error::{Cause, Taken};
+use tributary_cluster::error::Cause;
 use tributary_cluster::traced;
 use tributary_cluster::worker::Outcome;
 use tributary_flux::RankMap;
@@ -15,6 +15,7 @@ use tributary_telemetry::Span;
 
 use super::SETTLING;
 use super::apply::{Creation, Incarnation};
+use super::beside::Without;
 use super::certificate::{self, Source};
 use super::controller::{Error, MiniClusterController};
 use super::decide::{Action, Decision, LEFT_OVER, NAME_TAKEN};
@@ -32,7 +33,7 @@ const CERTIFICATE_RETRY: Duration = Duration::from_secs(5);
 /// Why an instance waits whose volumes of before are still there.
 const VOLUME_GOES: &str = "VolumeIsDeleted";
 
-/// How often a name that is taken is tried again: objects of others are not watched.
+/// How often a name that is taken is tried again: objects of others are not watched. So is what an instance runs without.
 const TAKEN_RETRY: Duration = Duration::from_secs(15);
 
 /// The same, of an object that Kubernetes is about to delete with an earlier MiniCluster.
@@ -52,8 +53,8 @@ struct Carried {
     again: Option<Duration>,
     /// The Job that was made.
     created: Option<JobFacts>,
-    /// What it runs without, because the name is taken; `None` if that was not tried.
-    taken: Option<Vec<Taken>>,
+    /// What it runs without; `None` if nothing new is known of that.
+    without: Option<Vec<Without>>,
     /// What it waits for that only the attempt has shown: reason and sentence.
     waiting: Option<(String, String)>,
     /// What could not be done beside that.
@@ -71,10 +72,10 @@ impl Carried {
         Self { again: Some(again), waiting: Some((reason.to_owned(), sentence)), ..Self::default() }
     }
 
-    /// What is there, though without these.
-    fn without(taken: Vec<Taken>) -> Self {
-        let again = (!taken.is_empty()).then_some(TAKEN_RETRY);
-        Self { again, taken: Some(taken), ..Self::default() }
+    /// The same, without these Services.
+    fn without(self, without: Option<Vec<Without>>) -> Self {
+        let again = without.as_ref().filter(|without| !without.is_empty()).map(|_| TAKEN_RETRY);
+        Self { again: self.again.or(again), without, ..self }
     }
 
     /// Nothing, because of this.
@@ -162,15 +163,13 @@ impl MiniClusterController {
                 return self.create(view, rendered, decision.deadline.seconds).await;
             }
             Action::Maintain(maintenance) => {
-                let carried = match self.writes.maintain(known, view.running(), maintenance).await {
-                    Ok(taken) => Carried::without(taken),
-                    Err(error) => {
-                        let taken = error.taken().ok_or(error)?;
-                        Carried::waits(NAME_TAKEN, taken.sentence(), TAKEN_RETRY)
-                    }
+                let (without, done) = self.writes.maintain(known, view.running(), maintenance).await;
+                let carried = match done.map_err(|error| error.taken().ok_or(error)) {
+                    Ok(()) => Carried::default(),
+                    Err(Ok(taken)) => Carried::waits(NAME_TAKEN, taken.sentence(), TAKEN_RETRY),
+                    Err(Err(error)) => Carried::nothing(error.into()),
                 };
-                let labelled = self.writes.label(known, &maintenance.job).await;
-                return Ok(Carried { failed: labelled.err().map(Error::from), ..carried });
+                return Ok(carried.without(without));
             }
         }
         Ok(Carried::default())
@@ -220,18 +219,18 @@ impl MiniClusterController {
                 );
                 Ok(Carried::waits(VOLUME_GOES, sentence, SETTLING))
             }
-            Ok((Creation::Created(facts), taken)) => {
+            Ok((Creation::Created(facts), without)) => {
                 tracing::info!(mini_cluster = %key, incarnation = facts.uid, "created the Job");
                 let change = traced::change(&self.traces, &*known.mini_cluster);
                 self.traces.record(change.map(|(own, _)| {
                     spans::about(Span::part(&own, "create Job", began, self.clock.wall()), &known.mini_cluster)
                 }));
                 self.memory().of(&known.mini_cluster).created((*facts).clone(), self.clock.mono());
-                if taken.is_empty() {
+                if without.is_empty() {
                     // Jobs first: the status follows when all that wait for theirs have had their turn.
                     return Ok(Carried::untold(Some(Duration::ZERO)));
                 }
-                Ok(Carried { created: Some(*facts), ..Carried::without(taken) })
+                Ok(Carried { created: Some(*facts), ..Carried::default() }.without(Some(without)))
             }
         }
     }
@@ -276,7 +275,7 @@ impl MiniClusterController {
             restart_required: decision.restart_required.clone(),
             restarting: decision.restarting,
             over: decision.over,
-            taken: carried.taken.map(|taken| taken.iter().map(Taken::sentence).collect()),
+            without: carried.without,
             stays: decision.stays.clone(),
             held: decision.held.clone(),
             bursts: &known.bursts,

@@ -137,7 +137,7 @@ impl MiniClusterController {
                 seen.store(true, Ordering::SeqCst);
             }
         }));
-        let writes = Writes::new(clients.clone());
+        let writes = Writes::new(clients.reader.clone(), clients.writer.clone());
         let quotas = QuotaWatch::new(clients.reader.clone(), milli);
         let memory = Mutex::default();
         let controller = Self {

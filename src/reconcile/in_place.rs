@@ -76,11 +76,13 @@ impl JobChange {
         }
     }
 
-    /// The merge patch that brings it to the Job with this UID, but for its labels; `None` if nothing changes.
+    /// The merge patch that brings size and `suspend` to the Job with this UID; `None` if nothing changes.
     pub(crate) fn patch(&self, uid: &str) -> Option<Value> {
         // Taken apart, so that a change that nobody sends does not compile.
-        let Self { scale, suspend, deadline, backoff_limit, labels: _, label_keys: _ } = self;
-        let (mut spec, mut annotations) = (json!({}), json!({}));
+        let Self { scale, suspend, deadline: _, backoff_limit: _, labels: _, label_keys: _ } = self;
+        // What is suspended or resumed gets the deadline that goes with it at the same moment.
+        let limits = suspend.and_then(|_| self.limits()).unwrap_or_else(|| json!({}));
+        let (mut spec, mut annotations) = (limits, json!({}));
         if let Some(size) = scale {
             // An indexed Job is elastic as long as both change together.
             spec["parallelism"] = json!(size);
@@ -90,14 +92,26 @@ impl JobChange {
             spec["suspend"] = json!(suspend);
             annotations[labels::APPLIED_SUSPEND] = json!(suspend.to_string());
         }
-        if let Some(deadline) = deadline {
-            spec["activeDeadlineSeconds"] = json!(deadline);
-        }
-        if let Some(limit) = backoff_limit {
-            spec["backoffLimit"] = json!(limit);
-        }
         let nothing = spec.as_object().is_some_and(serde_json::Map::is_empty);
         (!nothing).then(|| json!({"metadata": {"uid": uid, "annotations": annotations}, "spec": spec}))
+    }
+
+    /// The same of its deadline and its backoff limit, if [`Self::patch`] does not bring them.
+    pub(crate) fn limits_patch(&self, uid: &str) -> Option<Value> {
+        let limits = self.limits().filter(|_| self.suspend.is_none())?;
+        Some(json!({"metadata": {"uid": uid}, "spec": limits}))
+    }
+
+    fn limits(&self) -> Option<Value> {
+        let Self { deadline, backoff_limit, .. } = self;
+        let mut spec = serde_json::Map::new();
+        if let Some(deadline) = deadline {
+            spec.insert("activeDeadlineSeconds".to_owned(), json!(deadline));
+        }
+        if let Some(limit) = backoff_limit {
+            spec.insert("backoffLimit".to_owned(), json!(limit));
+        }
+        (!spec.is_empty()).then_some(Value::Object(spec))
     }
 
     /// The same of its labels.
@@ -145,8 +159,8 @@ mod tests {
             ..JobSettings::default()
         };
         let change = JobChange::settings(&spec, &rendered, &job);
-        let expected = json!({"metadata": {"uid": "u", "annotations": {}}, "spec": {"activeDeadlineSeconds": 60}});
-        assert_eq!(change.patch("u").unwrap(), expected);
+        let expected = json!({"metadata": {"uid": "u"}, "spec": {"activeDeadlineSeconds": 60}});
+        assert_eq!((change.limits_patch("u"), change.patch("u")), (Some(expected), None));
         // The danger: one label that a webhook refuses keeps back all the rest.
         let expected = json!({
             "metadata": {
@@ -166,7 +180,8 @@ mod tests {
         let none =
             JobChange::settings(&MiniClusterSpec::default(), &JobSpec::default(), &settled).labels_patch("u").unwrap();
         assert_eq!(none["metadata"]["annotations"], json!({labels::APPLIED_JOB_LABELS: null}));
-        assert_eq!((JobChange::default().patch("u"), JobChange::default().labels_patch("u")), (None, None));
+        let nothing = JobChange::default();
+        assert_eq!((nothing.patch("u"), nothing.limits_patch("u"), nothing.labels_patch("u")), (None, None, None));
     }
 
     /// The danger: Kueue starts what is held back here, forgets what it held back itself, or refuses the change for ever.
@@ -196,14 +211,16 @@ mod tests {
         );
     }
 
+    /// The danger: it is resumed with the deadline of before; or a policy refuses a deadline, and it cannot grow.
     #[test]
     fn size_and_suspend_bring_what_goes_with_them() {
         let change = JobChange { scale: Some(3), suspend: Some(true), deadline: Some(None), ..JobChange::default() };
         let patch = change.patch("u").unwrap();
-        assert_eq!(
-            patch["spec"],
-            json!({"parallelism": 3, "completions": 3, "suspend": true, "activeDeadlineSeconds": null})
-        );
+        let expected = json!({"parallelism": 3, "completions": 3, "suspend": true, "activeDeadlineSeconds": null});
+        assert_eq!((&patch["spec"], change.limits_patch("u")), (&expected, None));
+        let grows = JobChange { suspend: None, ..change };
+        assert_eq!(grows.patch("u").unwrap()["spec"], json!({"parallelism": 3, "completions": 3}));
+        assert_eq!(grows.limits_patch("u").unwrap()["spec"], json!({"activeDeadlineSeconds": null}));
         assert_eq!(patch["metadata"]["annotations"], json!({labels::APPLIED_SUSPEND: "true"}));
     }
 }

@@ -88,18 +88,10 @@ impl Refused {
     }
 }
 
-/// Whether a webhook or a policy refused it.
-pub(super) fn is_policy(cause: &Cause) -> bool {
-    has(cause, "admission webhook") || has(cause, "ValidatingAdmissionPolicy")
-}
-
-fn has(cause: &Cause, text: &str) -> bool {
-    matches!(cause, Cause::Refused { message, .. } if message.contains(text))
-}
-
-fn what_to_do(cause: &Cause) -> &'static str {
-    let has = |text: &str| has(cause, text);
-    let is_policy = is_policy(cause) || has("violates PodSecurity");
+/// What somebody has to do about it.
+pub(super) fn what_to_do(cause: &Cause) -> &'static str {
+    let has = |text: &str| matches!(cause, Cause::Refused { message, .. } if message.contains(text));
+    let is_policy = cause.is_of_policy() || has("violates PodSecurity");
     match cause {
         _ if cause.is_quota() => {
             "free some of that quota, or have the ResourceQuota raised; it is tried again a few seconds after that"

@@ -17,8 +17,8 @@ use tributary_cluster::conditions::{self, Statement};
 use tributary_flux::RankMap;
 use tributary_render::SUSPEND_IN_QUEUE;
 
+use super::beside::Without;
 use super::bursts;
-use super::decide::NAME_TAKEN;
 use super::ending::{Ending, JobOutcome, ending};
 use super::exposure::{self, PeerUids, recipients};
 use super::lead::LeadFacts;
@@ -74,8 +74,8 @@ pub(crate) struct Facts<'a> {
     pub restarting: bool,
     /// It has ended, and its Job is gone.
     pub over: bool,
-    /// What it runs without, because the name is taken: sentences. `None`: nothing new is known of that.
-    pub taken: Option<Vec<String>>,
+    /// Why it runs without Services. `None`: nothing new is known of that.
+    pub without: Option<Vec<Without>>,
     /// Why a running instance stays smaller than it is asked to be.
     pub stays: Option<String>,
     /// Why it is not started anew, though that is asked for.
@@ -184,7 +184,8 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         (Some(map), _) => own_ranks(map, facts.mini_cluster),
         (None, _) => spec.max_size(),
     };
-    let mut statements = statements(facts, phase, &bursts, ending.as_ref(), restart.as_ref(), now);
+    let unmade = unmade(facts, phase, &bursts);
+    let mut statements = statements(facts, phase, (&bursts, &unmade), ending.as_ref(), restart.as_ref(), now);
     let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
     statements.extend(summary::statements(facts.bursts));
     statements.extend(exposure::statement(
@@ -208,7 +209,7 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
     }
     // Adoption ends with the Job; retries with the wish for them.
     gone.extend([condition::ADOPTED, condition::COMMAND_RETRIES, condition::BUDGET, condition::DEMAND]);
-    if facts.taken.is_some() || job.is_none_or(|job| job.outcome.is_some()) {
+    if facts.without.is_some() || job.is_none_or(|job| job.outcome.is_some()) {
         gone.push(condition::SERVICES_READY);
     }
     if facts.stays.is_none() {
@@ -239,7 +240,7 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         restart_handled: job.and_then(|job| job.restart.clone()).or(old.restart_handled),
         // The last incarnation is remembered after its Job is gone, so that the next one counts as a restart.
         incarnation: incarnation.or(old.incarnation),
-        bursts_ready: bursts::summary(&bursts),
+        bursts_ready: bursts::summary(&bursts, unmade.len()),
         bursts_spent: spent(facts, &old.bursts_spent, now),
         bursts,
     }
@@ -339,7 +340,7 @@ fn quorum(facts: &Facts<'_>, job: &JobFacts) -> i32 {
 fn statements(
     facts: &Facts<'_>,
     phase: Phase,
-    bursts: &[BurstStatus],
+    (bursts, unmade): (&[BurstStatus], &[String]),
     ending: Option<&Ending>,
     restart: Option<&(&'static str, String)>,
     now: Timestamp,
@@ -355,8 +356,9 @@ fn statements(
         statements.push(Statement::holds(condition::INSTANCE_RESTARTED, *reason, sentence.clone()));
     }
     statements.extend(retries(facts));
-    if let Some(taken) = facts.taken.as_ref().filter(|taken| !taken.is_empty()) {
-        statements.push(Statement::fails(condition::SERVICES_READY, NAME_TAKEN, taken.join("; ")));
+    if let Some(without @ [(reason, _), ..]) = facts.without.as_deref() {
+        let sentences: Vec<&str> = without.iter().map(|(_, sentence)| sentence.as_str()).collect();
+        statements.push(Statement::fails(condition::SERVICES_READY, *reason, sentences.join("; ")));
     }
     if let (Some(why), Some(job)) = (&facts.stays, &facts.job) {
         let (has, wants) = (job.parallelism, facts.mini_cluster.spec.size());
@@ -368,12 +370,20 @@ fn statements(
         statements.push(Statement::holds(condition::ADOPTED, "UpstreamJob", message));
     }
     let ends = matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Refused);
-    let said = bursts::statement(bursts);
+    // That there is no such peer is why more than that a Burst is not made.
     let unplaceable = || bursts::unplaceable(facts.mini_cluster, facts.peers, bursts).filter(|_| !ends);
-    let fails = said.as_ref().is_some_and(|said| said.status == Some(false));
-    statements.extend(if fails { said } else { unplaceable().or(said) });
+    let said = bursts::statement(bursts, unmade);
+    statements.extend(if bursts.iter().any(bursts::is_missed) { said } else { unplaceable().or(said) });
     statements.extend(upstream_conditions(phase));
     statements
+}
+
+/// Slots of which there should be Bursts, and are none. One that has ended, is suspended or was made by another operator has none.
+fn unmade(facts: &Facts<'_>, phase: Phase, bursts: &[BurstStatus]) -> Vec<String> {
+    let runs = matches!(phase, Phase::Starting | Phase::Running) && !facts.mini_cluster.spec.suspend;
+    let ours = facts.job.as_ref().is_some_and(|job| job.rank_map_digest.is_some());
+    let map = facts.rank_map.filter(|_| runs && ours);
+    map.map(|map| bursts::unmade(facts.mini_cluster, map, bursts)).unwrap_or_default()
 }
 
 fn restart_required(facts: &Facts<'_>) -> Statement {

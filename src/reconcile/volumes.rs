@@ -144,19 +144,19 @@ impl Writes {
     }
 
     async fn delete<K: Resource<DynamicType = ()>>(&self, doomed: &Doomed) -> Result<Deleted, RequestError> {
-        sweep::delete::<K>(&self.clients.writer, doomed).await
+        sweep::delete::<K>(&self.writer, doomed).await
     }
 
     async fn claim(&self, claim: &PersistentVolumeClaim) -> Result<Option<PersistentVolumeClaim>, RequestError> {
         let key = ObjectKey::of(claim);
         let namespace = key.namespace.as_deref().unwrap_or_default();
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.clients.reader.clone(), namespace);
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.reader.clone(), namespace);
         let found = claims.get_opt(&key.name).await;
         found.map_err(|error| RequestError::new("read", format!("PersistentVolumeClaim {key}"), error))
     }
 
     async fn persistent_volume(&self, name: &str) -> Result<Option<PersistentVolume>, RequestError> {
-        let found = Api::<PersistentVolume>::all(self.clients.reader.clone()).get_opt(name).await;
+        let found = Api::<PersistentVolume>::all(self.reader.clone()).get_opt(name).await;
         found.map_err(|error| RequestError::new("read", format!("PersistentVolume {name}"), error))
     }
 }

@@ -28,7 +28,7 @@ use super::egress::Egress;
 use super::ledger::SlotKey;
 use super::left::{self, Left};
 use super::materialize::{self, Materials};
-use super::memory::{CREDENTIAL_AGAIN, SecretState};
+use super::memory::{NoCertificate, Refused, SecretState};
 use super::slot::{Change, ClaimKey, Wanted, holder};
 use super::warm::{self, Made};
 use crate::peers::PeerView;
@@ -100,7 +100,7 @@ impl Provider {
             }
             Change::LookSecret => {
                 let state = self.look_secret(key, hosted.as_deref()).await?;
-                self.remember(key, |memory| memory.secret = state);
+                self.remember(key, |memory| (memory.secret, memory.unkept) = (state, None));
                 self.queue.mark(key.clone());
             }
             Change::RequestCredential { peer, request } => {
@@ -262,11 +262,8 @@ impl Provider {
             if state.is_ok() {
                 this.part(&hosted, "fetch certificate", began);
             }
-            let state = state.unwrap_or_else(|message| SecretState::Missing {
-                again: this.shared.clock.mono() + CREDENTIAL_AGAIN,
-                message,
-            });
-            this.remember(&key, |memory| memory.secret = state);
+            let now = this.shared.clock.mono();
+            this.remember(&key, |memory| memory.fetched(state, now));
             this.queue.mark(key);
         });
     }
@@ -278,7 +275,7 @@ impl Provider {
         requests: &dyn tributary_contract::ports::PeerRequests,
         peer: &PeerName,
         request: CredentialRequest,
-    ) -> Result<SecretState, String> {
+    ) -> Result<SecretState, NoCertificate> {
         let wanted = request.digest.clone();
         let whole = hosted.spec.whole;
         let what = if whole { "give leave to start" } else { "hand out the certificate" };
@@ -288,22 +285,27 @@ impl Provider {
         if whole {
             return match leave_of.digest() == wanted && credential == leave_of.into() {
                 true => Ok(leave(&wanted, self.shared.clock.mono())),
-                false => Err(format!("{peer} sent something that is no leave to start this instance")),
+                false => Err(format!("{peer} sent something that is no leave to start this instance").into()),
             };
         }
         let certificate = Certificate::parse(credential.expose())
             .map_err(|error| format!("{peer} sent something that is no certificate: {error}"))?;
         let digest = certificate.digest().to_string();
         if digest != wanted {
-            return Err(format!("{peer} sent another certificate than it announced"));
+            return Err(format!("{peer} sent another certificate than it announced").into());
         }
         let secret = materialize::secret(hosted, &credential);
         match self.applier.own(&secret, None).await {
-            Ok(Applied::Terminating) => Err(format!("Secret {} is being deleted", ObjectKey::of(&secret))),
+            Ok(Applied::Terminating) => Err(format!("Secret {} is being deleted", ObjectKey::of(&secret)).into()),
             Ok(_) => Ok(held(&certificate, self.shared.clock.mono())),
             Err(error) => {
                 self.is_taken(key, &error);
-                Err(tributary_cluster::error::chain(&error))
+                let Refused { why, lasts } = Refused::of(&error);
+                // What an earlier burst of this name left behind goes by itself.
+                match lasts && error.taken().is_none() {
+                    true => Err(NoCertificate::Refused(why)),
+                    false => Err(why.into()),
+                }
             }
         }
     }

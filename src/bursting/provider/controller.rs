@@ -17,7 +17,6 @@ use tributary_clock::Now;
 use tributary_cluster::apply::Applier;
 use tributary_cluster::caches::Cache;
 use tributary_cluster::engine::{Controller, Observed};
-use tributary_cluster::error::chain;
 use tributary_cluster::quotas::QuotaWatch;
 use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
@@ -28,7 +27,7 @@ use tributary_render::quantity::milli;
 
 use super::lease::Before;
 use super::ledger::{Ledger, SlotKey, key_of};
-use super::memory::Memory;
+use super::memory::{Memory, Tried};
 use super::rate::Rates;
 use super::slot::{self, Change, ClaimKey, SlotStep, SlotView, Wanted};
 use super::slots::Slots;
@@ -166,29 +165,32 @@ impl Provider {
         self.state.lock().rates = step.rates;
         let mut hosted = view.hosted;
         let mut changes = step.changes.into_iter();
-        let (known, mut unmade) = (view.memory.unmade.is_some(), None);
+        let (mut before, mut refused) = (view.memory, None);
         while let Some(change) = changes.next() {
-            let makes = matches!(change, Change::Materialize(_));
+            let tried = Tried::of(&change);
+            let known = tried.filter(|tried| before.refusal(*tried).is_some());
             match self.carry_out(key, &view.claims, &view.peers, &mut hosted, change).await {
-                Ok(()) if makes && known => {
-                    // The rest of this step would say that it cannot be made: another one is taken at once.
+                Ok(()) => {
+                    let Some(tried) = known else { continue };
+                    // The rest of this step would say that it is refused: another one is taken at once.
                     self.remember(key, |memory| {
-                        memory.unmade = None;
+                        *memory.refusal(tried) = None;
                         memory.left_undone(changes.as_slice());
                     });
                     return Ok(Outcome::After(Duration::ZERO));
                 }
-                Ok(()) => {}
                 Err(error) => {
-                    if makes {
-                        self.remember(key, |memory| memory.unmade = Some(chain(&error)));
-                    }
-                    if !(makes && known) {
-                        self.remember(key, |memory| memory.left_undone(changes.as_slice()));
+                    self.remember(key, |memory| {
+                        memory.failed(tried, &error);
+                        if known.is_none() {
+                            memory.left_undone(changes.as_slice());
+                        }
+                    });
+                    if known.is_none() {
                         return Err(error);
                     }
-                    // The step knew, and says so: what is said of it does not wait until it can be made.
-                    unmade = Some(error);
+                    // The step knew, and says so: what is said of it does not wait until it is taken.
+                    refused = Some(error);
                 }
             }
         }
@@ -199,7 +201,7 @@ impl Provider {
             shared.say(&**hosted, "Host", step.notes).await;
         }
         self.carry(key, hosted.as_deref());
-        if let Some(error) = unmade {
+        if let Some(error) = refused {
             return Err(error);
         }
         Ok(step.wake.map_or(Outcome::Done, Outcome::After))

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ResourceQuota};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use tributary_api::hosted_burst::{HostedBurst, HostedBurstSpec};
@@ -59,11 +62,9 @@ impl Provider {
             self.refused_pod(key, &template),
             self.over_quota(key, &template, &wanted.spec),
         );
-        let job = match of_job {
-            Ok(()) => false,
-            Err(error) if error.cause().is_already_exists() => true,
-            Err(error) if error.cause().is_transient() => return Err(error),
-            Err(error) => return not_renderable(chain(&error)),
+        let job = match judge_job(of_job)? {
+            Ok(job) => job,
+            Err(rejection) => return Ok(Err(rejection)),
         };
         if let Some(rejection) = of_pod? {
             return Ok(Err(rejection));
@@ -82,7 +83,7 @@ impl Provider {
             Ok(Applied::Created(stored)) => Ok(Ok(pen.wrote(stored))),
             Ok(_) => self.taken(key, &wanted).await,
             Err(error) if error.cause().is_transient() => Err(error),
-            Err(error) => not_renderable(chain(&error)),
+            Err(error) => Ok(Err(refusal(&error))),
         }
     }
 
@@ -129,7 +130,17 @@ impl Provider {
     async fn refused_pod(&self, key: &SlotKey, template: &PodTemplateSpec) -> Result<Option<Rejection>, RequestError> {
         let metadata = template.metadata.clone().unwrap_or_default();
         let name = Some(format!("{}-0", key.1));
-        let pod = Pod { metadata: ObjectMeta { name, ..metadata }, spec: template.spec.clone(), status: None };
+        // A policy against pods that nobody controls does not mean those of a Job.
+        let job = OwnerReference {
+            api_version: Job::API_VERSION.to_owned(),
+            kind: Job::KIND.to_owned(),
+            name: key.1.clone(),
+            uid: "00000000-0000-0000-0000-000000000000".to_owned(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        };
+        let metadata = ObjectMeta { name, owner_references: Some(vec![job]), ..metadata };
+        let pod = Pod { metadata, spec: template.spec.clone(), status: None };
         let pods: Api<Pod> = Api::namespaced(self.shared.clients.writer.clone(), &key.0);
         let params = PostParams { dry_run: true, ..PostParams::default() };
         let Err(error) = pods.create(&params, &pod).await else { return Ok(None) };
@@ -189,6 +200,25 @@ impl Provider {
     }
 }
 
+/// What a lasting refusal of an object means for the offer.
+fn refusal(error: &RequestError) -> Rejection {
+    let reason = match error.cause().is_quota() {
+        true => RejectionReason::QuotaExceeded,
+        false => RejectionReason::NotRenderable,
+    };
+    Rejection::new(reason, chain(error))
+}
+
+/// Whether a Job of that name may exist, by the answer to its dry run.
+fn judge_job(answer: Result<(), RequestError>) -> Result<Result<bool, Rejection>, RequestError> {
+    match answer {
+        Ok(()) => Ok(Ok(false)),
+        Err(error) if error.cause().is_already_exists() || error.cause().is_of_dry_run() => Ok(Ok(true)),
+        Err(error) if error.cause().is_transient() => Err(error),
+        Err(error) => Ok(Err(refusal(&error))),
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Judged {
     Fine,
@@ -202,9 +232,7 @@ fn judge_refusal(cause: &Cause) -> Judged {
         Cause::Refused { code: 403, message, .. } if message.contains("violates PodSecurity") => {
             Judged::Refused(RejectionReason::PodSecurity)
         }
-        Cause::Refused { code: 403, message, .. }
-            if message.contains("exceeded quota") || message.contains("failed quota") =>
-        {
+        Cause::Refused { code: 403, message, .. } if cause.is_quota() || message.contains("failed quota") => {
             Judged::Refused(RejectionReason::QuotaExceeded)
         }
         // The namespace was made a moment ago, and its controllers are on their way.
@@ -214,6 +242,7 @@ fn judge_refusal(cause: &Cause) -> Judged {
             Judged::Later
         }
         Cause::Refused { code: 403, message, .. } if message.contains("cannot create resource") => Judged::Fine,
+        cause if cause.is_of_dry_run() => Judged::Fine,
         cause if cause.is_already_exists() => Judged::Fine,
         cause if cause.is_transient() => Judged::Later,
         _ => Judged::Refused(RejectionReason::NotRenderable),
@@ -259,6 +288,29 @@ mod tests {
                 refused(403, "pods is forbidden: User \"agent\" cannot create resource \"pods\" in API group"),
                 Judged::Fine,
             ),
+            (
+                refused(403, "pods \"a-0\" is forbidden: status unknown for quota: team, resources: pods"),
+                Judged::Refused(RejectionReason::QuotaExceeded),
+            ),
+            (
+                refused(403, "admission webhook \"owners.example\" denied the request: no bare pods"),
+                Judged::Refused(RejectionReason::NotRenderable),
+            ),
+            (
+                refused(
+                    422,
+                    "pods \"a-0\" is forbidden: ValidatingAdmissionPolicy 'bare' with binding 'b' denied request: no bare pods",
+                ),
+                Judged::Refused(RejectionReason::NotRenderable),
+            ),
+            (refused(400, "admission webhook \"owners.example\" does not support dry run"), Judged::Fine),
+            (
+                refused(
+                    403,
+                    "admission webhook \"pod-security\" denied the request: violates PodSecurity \"baseline\"",
+                ),
+                Judged::Refused(RejectionReason::PodSecurity),
+            ),
             (refused(500, "etcd is away"), Judged::Later),
             (refused(422, "spec.containers[0].image: Required value"), Judged::Refused(RejectionReason::NotRenderable)),
         ];
@@ -267,5 +319,25 @@ mod tests {
         }
         let taken = Cause::Refused { code: 409, reason: "AlreadyExists".into(), message: String::new() };
         assert_eq!(judge_refusal(&taken), Judged::Fine);
+    }
+
+    /// The danger: a quota that is full for a moment is told as an object that nobody can make; or a webhook that cannot be asked
+    /// keeps all bursts away.
+    #[test]
+    fn a_quota_is_told_as_one_and_a_webhook_that_cannot_be_asked_is_no_refusal() {
+        let judged = |code, reason: &str, message: &str| {
+            let cause = Cause::Refused { code, reason: reason.into(), message: message.into() };
+            judge_job(Err(RequestError::new("check", "Job flux/a", cause)))
+        };
+        let refused = |message: &str| judged(403, "Forbidden", message).unwrap().unwrap_err().reason;
+        for quota in ["exceeded quota: team, requested: count/jobs.batch=1", "status unknown for quota: team"] {
+            assert_eq!(refused(&format!("jobs.batch \"a\" is forbidden: {quota}")), RejectionReason::QuotaExceeded);
+        }
+        assert_eq!(refused("ValidatingAdmissionPolicy 'jobs' denied request: no"), RejectionReason::NotRenderable);
+        let asked = judged(400, "BadRequest", "admission webhook \"owners.example\" does not support dry run");
+        assert_eq!(asked.unwrap(), Ok(true), "who has its name is looked for");
+        assert_eq!(judged(409, "AlreadyExists", "").unwrap(), Ok(true));
+        assert!(judged(503, "", "").is_err());
+        assert_eq!(judge_job(Ok(())).unwrap(), Ok(false));
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_clock::{Mono, Now};
-use tributary_cluster::error::Taken;
+use tributary_cluster::RequestError;
+use tributary_cluster::error::{Cause, Taken, chain};
 use tributary_contract::{Rejection, RejectionReason, UseReport};
 
 use super::gateway::Stuck;
@@ -28,8 +29,10 @@ pub(crate) const VERDICT_STANDS: Duration = Duration::from_secs(5);
 /// See [`VERDICT_STANDS`].
 pub(crate) const VERDICT_STANDS_AT_MOST: Duration = Duration::from_secs(300);
 
-/// Between two requests for a certificate that could not be had.
+/// Between two requests for a certificate that could not be had. If its Secret is refused, it doubles up to
+/// [`SECRET_AGAIN_AT_MOST`].
 pub(crate) const CREDENTIAL_AGAIN: Duration = Duration::from_secs(2);
+const SECRET_AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 
 /// Until the lead's host name is asked for again that got no address. It doubles up to [`RESOLVE_AGAIN`].
 const RESOLVE_SOON: Duration = Duration::from_secs(5);
@@ -147,6 +150,68 @@ pub(crate) struct Resolution {
     again: Mono,
 }
 
+/// What the API server said to what every step tries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refused {
+    /// What failed, with its words.
+    pub why: String,
+    /// It says no, and is not only slow or away.
+    pub lasts: bool,
+}
+
+impl Refused {
+    pub(super) fn of(error: &RequestError) -> Self {
+        let cause = error.cause();
+        // What is not found is on its way out, or its definition on its way in; a name comes free; a right is given back.
+        let passes = cause.is_transient() || cause.is_not_found() || cause.is_of_rights() || error.taken().is_some();
+        let lasts = !passes && !matches!(cause, Cause::Answer(_));
+        Self { why: chain(error), lasts }
+    }
+}
+
+/// What every step tries, and goes on without once it is known to be refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tried {
+    /// The spec of the HostedBurst.
+    Spec,
+    /// What is made for it.
+    Objects,
+}
+
+impl Tried {
+    pub(super) fn of(change: &Change) -> Option<Self> {
+        match change {
+            Change::Update(_) => Some(Self::Spec),
+            Change::Materialize(_) => Some(Self::Objects),
+            _ => None,
+        }
+    }
+}
+
+/// Our own API server refuses the Secret of the certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Unkept {
+    /// Its words.
+    pub why: String,
+    /// How often in a row.
+    times: u32,
+}
+
+/// Why a certificate that was asked for is not here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NoCertificate {
+    /// The root does not hand it out, or it cannot be stored now.
+    NotHad(String),
+    /// Our own API server refuses its Secret.
+    Refused(String),
+}
+
+impl From<String> for NoCertificate {
+    fn from(message: String) -> Self {
+        Self::NotHad(message)
+    }
+}
+
 /// What is remembered of a slot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Memory {
@@ -183,7 +248,11 @@ pub(crate) struct Memory {
     /// When that was looked at last.
     pub looked: Option<Mono>,
     /// Why not all that is made for it is there: the API server refuses a part of that, or does not answer.
-    pub unmade: Option<String>,
+    pub unmade: Option<Refused>,
+    /// Why its HostedBurst is not as its root wants it: the API server refuses the change.
+    pub unchanged: Option<Refused>,
+    /// Why the certificate is not in its Secret, if the last try ended there.
+    pub unkept: Option<Unkept>,
     /// What of its names is another's.
     pub taken: Option<Taken>,
     /// Since when the burst is missing from complete snapshots.
@@ -259,6 +328,44 @@ impl Memory {
         self.verdicts.insert(key, verdict);
     }
 
+    /// What is remembered of a refusal.
+    pub(super) fn refusal(&mut self, tried: Tried) -> &mut Option<Refused> {
+        match tried {
+            Tried::Spec => &mut self.unchanged,
+            Tried::Objects => &mut self.unmade,
+        }
+    }
+
+    /// A change has failed. A spec follows its root until a change of it is refused: the API server may only be away.
+    pub(super) fn failed(&mut self, tried: Option<Tried>, error: &RequestError) {
+        if error.cause().is_transient() && !error.cause().is_conflict() {
+            // Whether it still refuses anything is not known.
+            self.unkept = None;
+            [&mut self.unmade, &mut self.unchanged].into_iter().flatten().for_each(|known| known.lasts = false);
+        }
+        let Some(tried) = tried else { return };
+        let (refused, known) = (Refused::of(error), self.refusal(tried));
+        if tried == Tried::Objects || refused.lasts || known.is_some() {
+            *known = Some(refused);
+        }
+    }
+
+    /// The certificate was asked for. A Secret that is refused is tried later each time: each try takes the certificate out
+    /// of its cluster once more.
+    pub(super) fn fetched(&mut self, answer: Result<SecretState, NoCertificate>, now: Mono) {
+        let before = self.unkept.take().map_or(0, |unkept| unkept.times);
+        self.secret = match answer {
+            Ok(state) => state,
+            Err(NoCertificate::NotHad(message)) => SecretState::Missing { again: now + CREDENTIAL_AGAIN, message },
+            Err(NoCertificate::Refused(message)) => {
+                let doubled = 1_u32.checked_shl(before).unwrap_or(u32::MAX);
+                let pause = CREDENTIAL_AGAIN.saturating_mul(doubled).min(SECRET_AGAIN_AT_MOST);
+                self.unkept = Some(Unkept { why: message.clone(), times: before.saturating_add(1) });
+                SecretState::Missing { again: now + pause, message }
+            }
+        };
+    }
+
     /// Quotas leave more room: what they refused is tried again.
     pub(super) fn forget_quotas(&mut self) {
         self.verdicts.retain(|_, verdict| verdict.rejection.reason != RejectionReason::QuotaExceeded);
@@ -322,7 +429,7 @@ impl Memory {
             self.warm_up = Made::No;
             self.request = Request::Unknown;
             self.gateway = None;
-            self.unmade = None;
+            (self.unmade, self.unchanged, self.unkept) = (None, None, None);
             self.taken = None;
             self.absent_since = None;
             self.not_started = None;

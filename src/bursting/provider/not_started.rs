@@ -2,9 +2,10 @@
 //!
 //! Admission counts room, and others can take it first: pods of this cluster's own, pods of a higher priority, a
 //! ResourceQuota. And a node may be unable to start a pod that it has: the image is not pulled, or a Secret that the
-//! environment names is missing. What pods lack is said at once. If no pod of a burst starts on any node for [`WAIT`], it is
-//! given back, so that its root can place it elsewhere; nothing of it runs, so no job ends by that. What waits for Kueue or
-//! for nodes of its own has limits of its own. The time is in memory only: a new leader counts anew.
+//! environment names is missing. Or there can be no pods, since the API server refuses an object that they need. What pods
+//! lack is said at once. If no pod of a burst starts on any node for [`WAIT`], it is given back, so that its root can place it
+//! elsewhere; nothing of it runs, so no job ends by that. What waits for Kueue or for nodes of its own has limits of its own.
+//! The time is in memory only: a new leader counts anew.
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tributary_contract::{DesiredBurst, PeerName, Rejection, RejectionReason};
 use tributary_flux::Idset;
 
 use super::kueue;
+use super::memory::Memory;
 use super::scale_up::{self, Returned};
 use super::slot::{SlotStep, SlotView};
 use super::sync;
@@ -39,8 +41,8 @@ pub(crate) struct NotStarted {
 }
 
 /// Whether pods are wanted and none is on a node that starts it, though they wait for nothing that has a limit of its own.
-fn is_not_started(view: &SlotView<'_>, hosted: &HostedBurst) -> bool {
-    let Some(phase) = status(view).map(|status| status.phase) else { return false };
+fn is_not_started(view: &SlotView<'_>, hosted: &HostedBurst, memory: &Memory) -> bool {
+    let phase = status(view).and_then(|status| status.phase);
     // A run that was up has begun, and waits on.
     let over = matches!(phase, Some(Phase::Succeeded | Phase::Failed)) || hosted.has_ended() || whole::was_up(hosted);
     let queued = kueue::is_suspended(view) && !kueue::is_handed_on(view);
@@ -48,7 +50,18 @@ fn is_not_started(view: &SlotView<'_>, hosted: &HostedBurst) -> bool {
     let starts = |pod: &PodView| pod.node.is_some() && !pod.finished && pod.start_failure.is_none();
     let here = sync::ready(view) > 0 || view.pods.iter().any(starts);
     let waits = start_failure(view, hosted).is_some() || !scale_up::waiting(view, hosted).is_empty();
-    !over && !elsewhere && !here && waits
+    let waits = status(view).is_some() && !elsewhere && waits;
+    !over && !here && (waits || refused(view, memory).is_some())
+}
+
+/// Why no MiniCluster can be made: the API server said no to something that it needs when this leader last tried.
+pub(super) fn refused(view: &SlotView<'_>, memory: &Memory) -> Option<String> {
+    if view.mini_cluster.is_some() {
+        return None;
+    }
+    let unmade = memory.unmade.as_ref().filter(|refused| refused.lasts).map(|refused| &refused.why);
+    let why = unmade.or_else(|| memory.unkept.as_ref().map(|unkept| &unkept.why))?;
+    Some(format!("it cannot be made: {why}"))
 }
 
 fn status<'a>(view: &SlotView<'a>) -> Option<&'a MiniClusterStatus> {
@@ -57,7 +70,7 @@ fn status<'a>(view: &SlotView<'a>) -> Option<&'a MiniClusterStatus> {
 
 /// Why a burst is given back that has had no pod that starts for too long.
 pub(super) fn timed_out(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) -> Option<Reason> {
-    if !is_not_started(view, hosted) {
+    if !is_not_started(view, hosted, &step.memory) {
         step.memory.not_started = None;
         return None;
     }

@@ -117,11 +117,7 @@ impl Provider {
         let patch = json!({"metadata": {"uid": pod.metadata.uid, "annotations": {CONSUME: null, CLASS: null}}});
         match pods.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(()),
-            Err(error) => {
-                let error = RequestError::new("change", format!("Pod {}/{name}", key.0), error);
-                let gone = error.cause().is_not_found() || error.cause().is_conflict();
-                if gone { Ok(()) } else { Err(error) }
-            }
+            Err(error) => stays_booked(RequestError::new("change", format!("Pod {}/{name}", key.0), error)),
         }
     }
 
@@ -156,6 +152,21 @@ impl Provider {
     }
 }
 
+/// What a pod means that could not be let go of its request: all else goes on if that is refused, and the pod waits.
+fn stays_booked(error: RequestError) -> Result<(), RequestError> {
+    match error.cause() {
+        cause if cause.is_not_found() || cause.is_conflict() => Ok(()),
+        cause if cause.is_transient() => Err(error),
+        _ => {
+            tracing::warn!(
+                error = chain(&error),
+                "a pod goes on waiting for the nodes of its request, which have come"
+            );
+            Ok(())
+        }
+    }
+}
+
 /// Why no nodes can be asked for.
 fn unasked(peer: &PeerName, class: &ProvisioningClass, cause: &Cause, error: &RequestError) -> String {
     let asks = format!(
@@ -165,5 +176,20 @@ fn unasked(peer: &PeerName, class: &ProvisioningClass, cause: &Cause, error: &Re
     match cause.is_not_found() {
         true => format!("{asks}, and this cluster does not serve them (autoscaling.x-k8s.io/v1)"),
         false => format!("{asks}: {}", chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The danger: a policy about pods keeps all that follows in a step from being done, and from being said.
+    #[test]
+    fn a_pod_that_may_not_be_changed_holds_nothing_up() {
+        let goes_on = |code| {
+            let cause = Cause::Refused { code, reason: String::new(), message: "no".into() };
+            stays_booked(RequestError::new("change", "Pod flux/lake-burst-0-0-x", cause)).is_ok()
+        };
+        assert_eq!([403, 404, 409, 422, 429, 500].map(goes_on), [true, true, true, true, false, false]);
     }
 }

@@ -41,6 +41,7 @@ use crate::ours::Ours;
 use crate::peers::{self, PeerView};
 use crate::preflight::attempt::Target;
 use crate::sync_store::{Answer, Listed};
+use crate::timing::elapsed;
 
 /// Whose claim it is.
 pub(crate) type ClaimKey = (PeerName, BurstUid);
@@ -193,19 +194,30 @@ pub(crate) fn step(view: &SlotView<'_>) -> SlotStep {
     step
 }
 
+/// How long another root of the same peer waits for a name, in place of going elsewhere: an instance that is made anew under
+/// another name begins while its earlier one ends.
+const LEAVES_SOON: Duration = Duration::from_secs(90);
+
 fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
     let holder = holder(hosted);
     let claim = view.claims.get(&holder);
-    match teardown::reason(view, hosted, &holder, claim, step) {
+    let ends = teardown::reason(view, hosted, &holder, claim, step);
+    match ends {
         Some(reason) => teardown::drain(view, hosted, reason, step),
         None => sync::keep(view, hosted, &holder, claim, step),
     }
+    // What a person has to take away keeps the name, and what takes long keeps nobody from going elsewhere.
+    let since = hosted.status.as_ref().and_then(|status| status.draining_since.as_ref());
+    let soon = since.is_none_or(|since| elapsed(since.0, view.now.wall) < LEAVES_SOON);
+    let leaves = ends.is_some() && step.memory.stuck.is_none() && soon;
     for (key, wanted) in view.claims {
         let answer = match wanted {
             Wanted::Tombstone if *key == holder => continue,
             Wanted::Tombstone => Answer::Nothing,
             Wanted::Burst(desired) if *key == holder && is_same_instance(hosted, desired) => continue,
-            Wanted::Burst(desired) if is_successor(hosted, &key.0, desired) => {
+            Wanted::Burst(desired)
+                if is_successor(hosted, &key.0, desired) || leaves && hosted.spec.peer == key.0.as_str() =>
+            {
                 let message = "an earlier burst of this name is leaving";
                 observed(desired, BurstPhase::Draining, message).into()
             }

@@ -17,7 +17,7 @@ use super::kueue;
 use super::lead::{self, Lead};
 use super::lease::{self, Lease};
 use super::materialize;
-use super::memory::{LOOK_AGAIN, SecretState};
+use super::memory::{LOOK_AGAIN, Memory, SecretState};
 use super::not_started;
 use super::provisioning::{self, Nodes};
 use super::scale_up;
@@ -99,8 +99,8 @@ pub(super) fn keep(
                 materials.leave_the_way();
             }
             step.changes.push(Change::Materialize(Box::new(materials)));
-            match unmade(step) {
-                Some(trouble) => (trouble.clone(), trouble, false),
+            match refused(step) {
+                Some(trouble) => (trouble.clone(), trouble, with_brokers && step.memory.unmade.is_none()),
                 None => (lead.trouble, lead.told, with_brokers),
             }
         }
@@ -133,9 +133,11 @@ pub(super) fn keep(
     step.changes.push(Change::Status(Box::new(status)));
 }
 
-/// What is said of a burst that the API server refuses a part of.
-pub(super) fn unmade(step: &SlotStep) -> Option<String> {
-    step.memory.unmade.as_ref().map(|why| format!("it cannot be made: {why}"))
+/// What is said of a burst that the API server refuses a part of, or a change.
+pub(super) fn refused(step: &SlotStep) -> Option<String> {
+    let Memory { unmade, unchanged, .. } = &step.memory;
+    let unmade = unmade.as_ref().map(|refused| format!("it cannot be made: {}", refused.why));
+    unmade.or_else(|| Some(format!("it cannot be changed: {}", unchanged.as_ref()?.why)))
 }
 
 /// Looks at the lead broker before there are pods, and while they have not all joined.
@@ -176,7 +178,7 @@ pub(super) fn is_simulated(view: &SlotView<'_>) -> bool {
     nodes.peek().is_some() && nodes.all(|node| node.simulated)
 }
 
-/// The HostedBurst as the root wants it now; what differs is applied.
+/// The HostedBurst as the root wants it now, or as it is if the API server refuses that; what differs is applied.
 pub(super) fn follow<'a>(
     view: &SlotView<'_>,
     hosted: &'a HostedBurst,
@@ -188,7 +190,7 @@ pub(super) fn follow<'a>(
     if let Some(import) = view.peers.get(hosted.spec.peer.as_str()).and_then(|peer| peer.import.as_ref()) {
         wanted.spec.max_duration = import.max_duration;
     }
-    let followed = match wanted.spec == hosted.spec {
+    let followed = match wanted.spec == hosted.spec || step.memory.unchanged.is_some() {
         true => Cow::Borrowed(hosted),
         false => Cow::Owned(HostedBurst {
             metadata: hosted.metadata.clone(),

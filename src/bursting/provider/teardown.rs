@@ -223,18 +223,20 @@ pub(super) fn too_long(view: &SlotView<'_>, hosted: &HostedBurst, (peer, _): &Cl
 pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, step: &mut SlotStep) {
     let old = hosted.status.clone().unwrap_or_default();
     let since = old.draining_since.clone().unwrap_or(Time(view.now.wall));
+    let begins = old.draining_since.is_none();
     let provisioning = provisioning::failure(view, hosted).or_else(|| old.provisioning.clone());
     let words = match (reason, &provisioning) {
         (Reason::NameTaken, _) => taken(view, step),
         (Reason::ScaleUpFailed, Some(said)) => {
             Some(format!("{}: it is given back", provisioning::sentence(hosted, said)))
         }
-        (Reason::PodsNotStarted, _) => not_started::lack(view, hosted),
+        (Reason::PodsNotStarted, _) if begins => not_started::lack(view, hosted),
+        (Reason::PodsNotScheduled, _) if begins => not_started::refused(view, &step.memory),
         _ => None,
     };
     let stays = step.memory.stuck.as_ref().map(|what| format!("; {what} does not go by itself")).unwrap_or_default();
     let message = format!("{LEAVING}{}{stays}", words.as_deref().unwrap_or(reason.message()));
-    if old.draining_since.is_none() {
+    if begins {
         let ends = format!("it ends: {}", words.as_deref().unwrap_or(reason.message()));
         step.notes.push(match reason {
             _ if reason == Reason::NameTaken || reason.gives_back() => Note::warning(reason.as_str(), ends),
@@ -245,8 +247,8 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
         phase: BurstPhase::Draining,
         // Later, only what is recorded says which name it was, or what its pods lacked.
         message: match reason {
-            Reason::NameTaken if words.is_none() && old.draining_since.is_some() => old.message.clone(),
-            Reason::PodsNotStarted if old.draining_since.is_some() => old.message.clone(),
+            Reason::NameTaken if words.is_none() && !begins => old.message.clone(),
+            _ if last_word(hosted, reason).is_some() => old.message.clone(),
             _ => message,
         },
         ready_brokers: if hosted.has_ended() { 0 } else { sync::ready(view) },
@@ -292,8 +294,9 @@ pub(super) fn drain(view: &SlotView<'_>, hosted: &HostedBurst, reason: Reason, s
 
 /// What the pods of a burst lacked that was given back for it, as it is on record.
 pub(super) fn last_word(hosted: &HostedBurst, reason: Reason) -> Option<String> {
-    let status = hosted.status.as_ref().filter(|_| reason == Reason::PodsNotStarted)?;
-    status.message.strip_prefix(LEAVING).filter(|why| *why != reason.message()).map(str::to_owned)
+    let of_pods = matches!(reason, Reason::PodsNotStarted | Reason::PodsNotScheduled);
+    let status = hosted.status.as_ref().filter(|_| of_pods)?;
+    status.message.strip_prefix(LEAVING).filter(|why| !why.starts_with(reason.message())).map(str::to_owned)
 }
 
 /// What is stored says that nothing of it is left.

@@ -64,7 +64,7 @@ pub(super) fn keep(
         let trouble = match materialize::materials(hosted, &[], with_brokers, import) {
             Ok(materials) => {
                 step.changes.push(Change::Materialize(Box::new(materials)));
-                sync::unmade(step).unwrap_or_default()
+                sync::refused(step).unwrap_or_default()
             }
             Err(message) => format!("it cannot be made: {message}"),
         };

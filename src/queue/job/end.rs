@@ -1,14 +1,23 @@
 //! How a FluxJob ends, and its conditions about that. Pure.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tributary_api::duration::Lasting;
 use tributary_api::flux_job::{FluxJobStatus, JobPhase, JobResult};
 use tributary_api::labels::condition::RUNNING;
 use tributary_api::minicluster::{MiniCluster, Phase};
 use tributary_cluster::conditions::{self, Statement};
 
 use super::Draft;
+use crate::overflow::left;
 
 /// Condition: it has ended. Its reason is one of the words of [`End`].
 pub(super) const FINISHED: &str = "Finished";
+
+/// How long one that a policy refuses keeps its place: a wrong policy must not end all that it reaches, and one that no policy
+/// takes must not hold its room for ever.
+const POLICY_MENDED: Duration = Duration::from_secs(10 * 60);
 
 /// How a FluxJob came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +64,28 @@ impl Draft<'_> {
     }
 }
 
+/// How long a FluxJob still waits for another policy: since it was first refused so, or somebody leads.
+pub(crate) fn patience_with_policy(status: &FluxJobStatus, began: Timestamp, now: Timestamp) -> Duration {
+    left(POLICY_MENDED, first_refused(status).unwrap_or(now).max(began), now)
+}
+
+/// When a policy refused a FluxJob first that it still refuses.
+pub(super) fn first_refused(status: &FluxJobStatus) -> Option<Timestamp> {
+    let told = conditions::find(&status.conditions, FINISHED).filter(|told| told.status == "Unknown");
+    told.map(|told| told.last_transition_time.0)
+}
+
+pub(super) fn not_finished() -> Statement {
+    Statement::fails(FINISHED, "NotFinished", "it has not ended")
+}
+
+/// What is so meanwhile. Its transition is [`first_refused`].
+pub(super) fn refused_by_policy() -> Statement {
+    let lasting = Lasting::from(POLICY_MENDED);
+    let sentence = format!("a policy refuses it: it is tried again, and ends as refused if that is so for {lasting}");
+    Statement::unknown(FINISHED, "RefusedByPolicy", sentence)
+}
+
 /// What is so of its run.
 pub(super) fn standing(status: &FluxJobStatus, end: Option<End>) -> Vec<Statement> {
     let running = match status.phase {
@@ -71,7 +102,7 @@ pub(super) fn standing(status: &FluxJobStatus, end: Option<End>) -> Vec<Statemen
         }
         // That stands.
         (JobPhase::Finished, None) => None,
-        _ => Some(Statement::fails(FINISHED, "NotFinished", "it has not ended")),
+        _ => Some(not_finished()),
     };
     [running].into_iter().chain(finished).collect()
 }

@@ -12,6 +12,7 @@ use tributary_api::labels;
 use tributary_api::minicluster::MiniCluster;
 use tributary_cluster::conditions::Statement;
 
+use super::end::{first_refused, refused_by_policy};
 use super::{ADMITTED, Draft, End, Missing, SUSPENDED, Terms, Then, logs};
 use crate::overflow::{self, Start};
 
@@ -25,7 +26,7 @@ impl Draft<'_> {
                 return Vec::new();
             }
             return match self.start(Start::Sent(known), terms) {
-                Ok(_) => Vec::new(),
+                Ok(_) => first_refused(&self.status).map(|_| refused_by_policy()).into_iter().collect(),
                 Err(sentence) => self.step_aside("Invalid", &sentence).into(),
             };
         };
@@ -132,7 +133,10 @@ impl Draft<'_> {
         let suspended = why == SUSPENDED;
         let returned = match (suspended, self.status.returned.take()) {
             (true, before) => before,
-            (false, before) => Some(overflow::returned(before.as_ref(), &why, self.now)),
+            (false, before) => {
+                let uid = self.job.metadata.uid.as_deref().unwrap_or_default();
+                Some(overflow::returned(before.as_ref(), uid, &why, self.now))
+            }
         };
         // Whoever asked for it by now has been heard.
         let retry = self.job.annotations().get(labels::RETRY).cloned();

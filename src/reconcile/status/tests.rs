@@ -26,7 +26,7 @@ fn facts(object: &MiniCluster, job: Option<JobFacts>) -> Facts<'_> {
         restart_required: Vec::new(),
         restarting: false,
         over: false,
-        taken: None,
+        without: None,
         stays: None,
         held: None,
         holds: None,
@@ -263,6 +263,49 @@ fn bursts_are_listed_with_their_ranks() {
     assert_eq!(status.bursts_ready.as_deref(), Some("1/1"));
     assert!(conditions::is_true(&status.conditions, condition::BURSTS_READY));
     assert_eq!(status.maximum_size, 4);
+}
+
+#[test]
+fn bursts_are_missed_while_an_instance_of_ours_runs() {
+    use tributary_flux::Slot;
+    let map = RankMap::new(vec![Slot::root("tide", 4), Slot::burst("tide-burst-0", 3, None)]).unwrap();
+    let mut object = object(4);
+    object.spec.flux.bursting.clusters = serde_json::from_value(json!([{"peer": "west", "size": 3}])).unwrap();
+    let ours = JobFacts { rank_map_digest: Some("d".into()), ..job(4) };
+    let peers = PeerUids::from([("west".to_owned(), "w".to_owned())]);
+    let said = |object: &MiniCluster, job: Option<JobFacts>, peers: &PeerUids| {
+        let status = compute(&Facts { rank_map: Some(&map), peers, ..facts(object, job) }, now());
+        conditions::find(&status.conditions, condition::BURSTS_READY)
+            .map(|one| format!("{} {}", one.status, one.reason))
+    };
+    for ready in [0, 4] {
+        let told = said(&object, Some(JobFacts { ready, ..ours.clone() }), &peers);
+        assert_eq!(told.as_deref(), Some("False NotAllReady"));
+    }
+    let nobody = said(&object, Some(ours.clone()), &NO_PEERS);
+    assert_eq!(nobody.as_deref(), Some("False NoCandidate"), "that is why");
+    for none in [
+        None,
+        Some(job(4)),
+        Some(JobFacts { suspended: true, ..ours.clone() }),
+        Some(JobFacts { outcome: Some(JobOutcome::Succeeded), ..ours.clone() }),
+    ] {
+        assert_eq!(said(&object, none, &peers), None);
+    }
+    object.spec.suspend = true;
+    assert_eq!(said(&object, Some(ours), &peers), None, "Kueue runs it, and its bursts are released");
+}
+
+#[test]
+fn what_an_instance_runs_without_has_its_reason() {
+    let object = object(4);
+    let without = Some(vec![("CannotCreate", "a: no".to_owned()), ("NameTaken", "b is there".to_owned())]);
+    let status = compute(&Facts { without, ..facts(&object, Some(job(4))) }, now());
+    let said = conditions::find(&status.conditions, condition::SERVICES_READY).unwrap();
+    assert_eq!((said.reason.as_str(), said.message.as_str()), ("CannotCreate", "a: no; b is there"));
+    let object = MiniCluster { status: Some(status), ..object };
+    let status = compute(&Facts { without: Some(Vec::new()), ..facts(&object, Some(job(4))) }, now());
+    assert!(conditions::find(&status.conditions, condition::SERVICES_READY).is_none());
 }
 
 /// The danger: who holds a slot is told late, or that a burst fails.

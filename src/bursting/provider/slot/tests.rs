@@ -27,6 +27,7 @@ mod names;
 mod not_started;
 mod provisioning;
 mod rate;
+mod refused;
 mod returned;
 mod scale_up;
 mod unwanted;

@@ -4,6 +4,7 @@ use serde_json::json;
 use tributary_cluster::error::Taken;
 
 use super::*;
+use crate::provider::memory::Refused;
 
 #[test]
 fn a_burst_that_needs_a_name_of_somebody_else_is_given_back_with_the_reason() {
@@ -34,7 +35,8 @@ fn what_the_api_server_refuses_of_a_burst_is_told() {
         let key = world.claim("east", desired.clone());
         world.host("east", &desired);
         world.memory.secret = held();
-        world.memory.unmade = Some("failed to apply Service flux/lake-burst-0-lead: exceeded quota: team".into());
+        let why = "failed to apply Service flux/lake-burst-0-lead: exceeded quota: team".into();
+        world.memory.unmade = Some(Refused { why, lasts: true });
         let step = world.step();
         let answer = said(&step, &key);
         let told = "it cannot be made: failed to apply Service flux/lake-burst-0-lead: exceeded quota: team";
