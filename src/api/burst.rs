@@ -372,6 +372,9 @@ pub struct BurstRefusal {
     /// Generation of the ClusterPeer at that time; unset if it was unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_generation: Option<i64>,
+    /// UID of the ClusterPeer at that time; unset if it was unknown. Generations of another one of the same name count anew.
+    #[serde(rename = "peerUID", default, skip_serializing_if = "Option::is_none")]
+    pub peer_uid: Option<String>,
 }
 
 impl BurstStatus {
@@ -380,6 +383,12 @@ impl BurstStatus {
     pub fn holder(&self) -> Option<&CredentialRecipient> {
         let peer = self.peer.as_deref()?;
         self.credential_recipients.iter().find(|known| known.peer == peer && known.free_since.is_none())
+    }
+
+    /// Whether the holder of the slot is known to be another cluster than the one of this UID, which has its name now.
+    pub fn is_of_another(&self, cluster_uid: Option<&str>) -> bool {
+        let holder = self.holder().and_then(|holder| holder.cluster_uid.as_deref());
+        holder.zip(cluster_uid).is_some_and(|(then, now)| then != now)
     }
 }
 

@@ -346,7 +346,8 @@ pub struct ClusterPeerStatus {
     /// reason `NoPrice`.
     /// `Connected` and why not: `HeartbeatsMissing` (silent for 5 s), `Flapping`, `Unreachable`, `Suspended` (by either
     /// side), `UnknownPeer`, `WrongIdentity`, `WrongClusterUID`, `UntrustedCertificate`, `CertificateExpired`,
-    /// `WrongTrustDomain`, `IncompatibleVersion`, `StaleEpoch`, `WaitingForPeer`, `Disconnected`.
+    /// `WrongTrustDomain`, `IncompatibleVersion`, `StaleEpoch`, `OwnName` (of this cluster itself), `WaitingForPeer`,
+    /// `Disconnected`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

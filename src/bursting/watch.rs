@@ -277,6 +277,15 @@ impl Caches {
         let found = self.namespaces.of(&ObjectKey::cluster_scoped(name));
         self.works_in(name) && found.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_none())
     }
+
+    /// Whether the namespace that an object was made in is being deleted. What is younger is in another one of the same name,
+    /// which the cache does not show yet.
+    pub(crate) fn goes_with_namespace(&self, object: &ObjectMeta) -> bool {
+        let name = object.namespace.as_deref().unwrap_or_default();
+        let namespace = self.namespaces.of(&ObjectKey::cluster_scoped(name));
+        let goes = namespace.and_then(|namespace| namespace.metadata.deletion_timestamp.clone());
+        goes.zip(object.creation_timestamp.as_ref()).is_some_and(|(goes, made)| made.0 <= goes.0)
+    }
 }
 
 impl<'de> Deserialize<'de> for WatchedNode {
@@ -359,6 +368,7 @@ struct ConditionText {
     #[serde(rename = "type", default)]
     type_: String,
     reason: Option<String>,
+    message: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -384,6 +394,7 @@ struct StateText {
 #[derive(Deserialize)]
 struct WaitingText {
     reason: Option<String>,
+    message: Option<String>,
 }
 
 impl<'de> Deserialize<'de> for WatchedPod {
@@ -397,8 +408,9 @@ impl<'de> Deserialize<'de> for WatchedPod {
         addresses.dedup();
         let phase = status.phase;
         let conditions = status.conditions.unwrap_or_default();
-        let unschedulable =
-            conditions.iter().any(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
+        let unscheduled =
+            conditions.iter().find(|one| one.type_ == "PodScheduled" && one.reason.as_deref() == Some("Unschedulable"));
+        let bad_claim = unscheduled.and_then(|one| bad_claim(one.message.as_deref()?));
         let statuses = status.container_statuses.unwrap_or_default();
         let containers = spec.containers.unwrap_or_default();
         let pulled = !statuses.is_empty() && statuses.len() == containers.len() && statuses.iter().all(has_image);
@@ -415,8 +427,10 @@ impl<'de> Deserialize<'de> for WatchedPod {
             node: spec.node_name,
             addresses,
             running: phase.as_deref() == Some("Running"),
-            unschedulable,
-            start_failure: start_failure(status.init_container_statuses.as_deref().unwrap_or_default(), &statuses),
+            // More nodes help nobody whose claim is not there.
+            unschedulable: unscheduled.is_some() && bad_claim.is_none(),
+            start_failure: bad_claim
+                .or_else(|| start_failure(status.init_container_statuses.as_deref().unwrap_or_default(), &statuses)),
             pulled,
             finished: matches!(phase.as_deref(), Some("Succeeded" | "Failed")),
             terminating: metadata.deletion_timestamp.is_some(),
@@ -466,6 +480,25 @@ fn has_image(status: &ContainerStatusText) -> bool {
     status.image_id.as_ref().is_some_and(|id| !id.is_empty()) || status.state.as_ref().is_some_and(was_started)
 }
 
+/// Most characters of a sentence of Kubernetes that is passed on.
+const LONGEST_SENTENCE: usize = 200;
+
+/// What the scheduler says of a claim that keeps a pod from every node: `0/3 nodes are available: persistentvolumeclaim
+/// "genomes" not found. preemption: …`, and nothing else of nodes.
+fn bad_claim(message: &str) -> Option<String> {
+    let sentence = &message[message.find("persistentvolumeclaim \"")?..];
+    let sentence = sentence.split_once(". ").map_or(sentence, |(first, _)| first).trim_end_matches('.');
+    // One that Kubernetes is about to make is waited for.
+    let lacks = ["\" not found", "\" is being deleted", "\" bound to non-existent"]
+        .iter()
+        .any(|words| sentence.contains(words));
+    lacks.then(|| short(sentence))
+}
+
+fn short(sentence: &str) -> String {
+    sentence.chars().take(LONGEST_SENTENCE).collect()
+}
+
 /// Why a kubelet does not start a pod. A container waits in its turn until the images are pulled and the init containers have
 /// ended; every other word means that something failed and is tried again. Brokers may run beside a container that has run
 /// before.
@@ -473,11 +506,15 @@ fn start_failure(init: &[ContainerStatusText], containers: &[ContainerStatusText
     const IN_TURN: [&str; 2] = ["ContainerCreating", "PodInitializing"];
     let has_run = |one: &ContainerStatusText| one.last_state.as_ref().is_some_and(|last| last.terminated.is_some());
     init.iter().chain(containers).filter(|one| !has_run(one)).find_map(|one| {
-        let reason = one.state.as_ref()?.waiting.as_ref()?.reason.as_deref()?;
+        let WaitingText { reason, message } = one.state.as_ref()?.waiting.as_ref()?;
+        let reason = reason.as_deref()?;
+        // It names the Secret or the ConfigMap. Those of other reasons change at each try.
+        let message = message.as_deref().filter(|_| reason == "CreateContainerConfigError");
+        let message = message.map(|message| format!(": {}", short(message))).unwrap_or_default();
         // These two take turns while one image is not pulled.
         let reason = if reason == "ErrImagePull" { "ImagePullBackOff" } else { reason };
         let failed = !reason.is_empty() && !IN_TURN.contains(&reason);
-        failed.then(|| format!("{reason}: container {}, image {}", one.name, one.image))
+        failed.then(|| format!("{reason}: container {}, image {}{message}", one.name, one.image))
     })
 }
 
@@ -543,6 +580,32 @@ mod tests {
         let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
         let waits = pod(json!({"metadata": {"name": "a-1"}, "status": {"phase": "Pending", "conditions": refused}}));
         assert!(waits.unschedulable && !waits.running);
+    }
+
+    /// The danger: people look for room, and what is missing is a claim or a Secret.
+    #[test]
+    fn what_a_pod_waits_for_is_named_if_it_is_no_room() {
+        let waits = |message: &str| {
+            let refused =
+                json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]);
+            let seen = pod(json!({"metadata": {"name": "a"}, "status": {"phase": "Pending", "conditions": refused}}));
+            (seen.unschedulable, seen.start_failure)
+        };
+        let claim = r#"persistentvolumeclaim "genomes" not found"#;
+        let nodes = format!("0/3 nodes are available: {claim}. preemption: 0/3 nodes are available.");
+        assert_eq!(waits(&nodes), (false, Some(claim.to_owned())));
+        assert_eq!(waits(claim), (false, Some(claim.to_owned())));
+        assert_eq!(waits("0/3 nodes are available: 3 Insufficient cpu."), (true, None));
+        let long = waits(&format!("{claim} {}", "é".repeat(9_000))).1.unwrap();
+        assert_eq!(long.chars().count(), LONGEST_SENTENCE);
+        let secret = |reason: &str| {
+            let state = json!({"waiting": {"reason": reason, "message": "secret \"token\" not found"}});
+            let status = json!({"containerStatuses": [{"name": "lake", "image": "r/i:1", "state": state}]});
+            pod(json!({"metadata": {"name": "a"}, "status": status})).start_failure.unwrap()
+        };
+        let why = "CreateContainerConfigError: container lake, image r/i:1: secret \"token\" not found";
+        assert_eq!(secret("CreateContainerConfigError"), why);
+        assert_eq!(secret("ImagePullBackOff"), "ImagePullBackOff: container lake, image r/i:1");
     }
 
     /// The dangers: a label holds up the end of a burst for ever; or brokers that run on are not counted.

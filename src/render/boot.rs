@@ -21,7 +21,7 @@ use super::problem::{Problem, reason};
 use super::scripts::QUORUM_KEY;
 
 /// Counts changes to what this room renders, for the same spec: it tells a newer agent from a changed spec.
-pub const RENDER_REVISION: u32 = 6;
+pub const RENDER_REVISION: u32 = 7;
 
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
 pub(crate) const MAX_ENCODED: usize = 200 * 1024;

@@ -47,7 +47,7 @@ pub use pod::longest_end;
 pub use problem::{Problem, Problems};
 pub use rank_map::rank_map_of;
 pub use revision::{differences, flux_version, running};
-pub use scripts::{ENDS_PORT, NOTHING_TO_DO, QUEUE_PORT, QUORUM_KEY, shell};
+pub use scripts::{ENDS_PORT, NOTHING_TO_DO, QUEUE_PORT, QUORUM_KEY, nests, shell};
 pub use supported::SUSPEND_IN_QUEUE;
 
 /// Every object a MiniCluster needs, but for the Secret ([`secret::secret`]). All bear the controller owner reference, but

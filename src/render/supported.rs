@@ -1,12 +1,19 @@
 //! Fields that are accepted and have no effect where they are written: the user hears of them by the condition
 //! `SpecSupported`.
 
-use tributary_api::labels::KUEUE_QUEUE;
-use tributary_api::minicluster::{BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH};
+use std::collections::BTreeMap;
+
+use tributary_api::labels::{GPU_RESOURCE, KUEUE, KUEUE_QUEUE};
+use tributary_api::minicluster::{
+    BurstCluster, BurstNetwork, BurstNetworkType, ClusterVolume, Commands, Container, HOSTPATH, MiniClusterSpec,
+    PodSpec,
+};
 use tributary_api::workload::ORIGIN;
 
+use super::gpus;
 use super::job::labels as job_labels;
 use super::model::Model;
+use super::quantity::milli;
 use super::scripts;
 
 const WAITS_FOR_PEOPLE: &str = "an interactive instance waits for people, and runs nothing itself";
@@ -80,6 +87,10 @@ pub(super) fn unsupported(model: &Model<'_>) -> Vec<String> {
         let why = "it is of this cluster: brokers of bursts see an empty directory in its place";
         found.on(model.has_bursts(), "spec.volumes", name, why);
     }
+    if model.has_bursts() {
+        found.stays_here(spec);
+        found.slots(spec, runner);
+    }
     let bursting = &spec.flux.bursting;
     let path = "spec.flux.bursting";
     let no_bursts = "there are no bursts to wait for";
@@ -122,6 +133,46 @@ impl Found {
         }
     }
 
+    /// What the template of bursts leaves out, but for what a provider is asked for in another way.
+    fn stays_here(&mut self, spec: &MiniClusterSpec) {
+        let why = "it is for this cluster: brokers of bursts do not have it";
+        for (index, container) in spec.containers.iter().enumerate() {
+            self.on(!container.ports.is_empty(), &format!("spec.containers[{index}]"), "ports", why);
+        }
+        self.on(!spec.services.is_empty(), "spec", "services", why);
+        self.on(spec.network.headless_name.is_some(), "spec", "network.headlessName", why);
+        self.on(spec.flux.broker_config.is_some(), "spec.flux", "brokerConfig", why);
+        // Queues read these here.
+        let is_own = |key: &String| key != GPU_RESOURCE && !key.starts_with(KUEUE);
+        let has_own = |all: &BTreeMap<String, String>| all.keys().any(is_own);
+        let (pod, none) = (&spec.pod, PodSpec::default());
+        for (written, field) in [
+            (has_own(&pod.annotations), "annotations"),
+            (has_own(&pod.labels), "labels"),
+            (pod.affinity != none.affinity, "affinity"),
+            (pod.topology_spread_constraints != none.topology_spread_constraints, "topologySpreadConstraints"),
+            (pod.dns_config != none.dns_config, "dnsConfig"),
+            (pod.host_network, "hostNetwork"),
+        ] {
+            self.on(written, "spec.pod", field, why);
+        }
+    }
+
+    /// What slots promise to Flux, and their pods do not get.
+    fn slots(&mut self, spec: &MiniClusterSpec, runner: &Container) {
+        let named = spec.pod.annotations.get(GPU_RESOURCE).map(String::as_str);
+        for (index, BurstCluster { cores, gpus, resources, .. }) in spec.flux.bursting.clusters.iter().enumerate() {
+            let path = format!("spec.flux.bursting.clusters[{index}]");
+            let resources = resources.over(&runner.resources);
+            let limit = resources.limits.get("cpu").map(ToString::to_string).unwrap_or_default();
+            let few = milli(&limit).zip(*cores).is_some_and(|(limit, cores)| i128::from(cores) * 1000 > limit);
+            self.on(few, &path, "cores", &format!("its pods have a limit of {limit}: write resources, too"));
+            let requested = gpus::requested(&resources, named);
+            let few = gpus.is_some_and(|gpus| i64::from(gpus) > requested);
+            self.on(few, &path, "gpus", &format!("its pods request {requested}: write resources, too"));
+        }
+    }
+
     /// Directories of nodes have no driver.
     fn volume(&mut self, volume: &ClusterVolume, path: &str) {
         for (written, field) in [
@@ -156,6 +207,9 @@ impl Found {
         if let Some(why) = why {
             self.on(spec.flux.submit_command.is_some(), "spec.flux", "submitCommand", why);
         }
+        let why =
+            "its instance spans clusters, and its brokers reach none in another one: add --requires to optionFlags";
+        self.on(scripts::nests(spec), "spec.flux", "bursting.span", why);
         let beside_script = runner.batch && has_script && !spec.interactive;
         let path = format!("spec.containers[{}]", model.runner.index);
         self.on(beside_script, &path, "batch", "commands.script is the command");
@@ -262,6 +316,69 @@ mod tests {
                 "spec.flux.bursting.network.port (it goes with address)",
             ]
         );
+    }
+
+    #[test]
+    fn what_bursts_do_not_get_is_named() {
+        let spec = |bursts: &str| {
+            format!(
+                "
+  containers: [{{runFlux: true, command: a, ports: [80]}}, {{name: b, image: b, ports: [81]}}]
+  services: [{{name: db, image: redis}}]
+  network: {{headlessName: sea}}
+  jobLabels: {{kueue.x-k8s.io/queue-name: fast}}
+  pod:
+    annotations: {{a: b}}
+    labels: {{a: b}}
+    affinity: {{podAffinity: {{}}}}
+    topologySpreadConstraints: [{{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}}]
+    dnsConfig: {{nameservers: [192.0.2.1]}}
+    hostNetwork: true
+  flux: {{brokerConfig: '[x]', bursting: {{clusters: [{bursts}]}}}}
+"
+            )
+        };
+        let unsupported = |spec: &str| render(&lake(spec), &Context::default()).unwrap().unsupported;
+        let why = "it is for this cluster: brokers of bursts do not have it";
+        let fields =
+            ["containers[0].ports", "containers[1].ports", "services", "network.headlessName", "flux.brokerConfig"];
+        let pod = ["annotations", "labels", "affinity", "topologySpreadConstraints", "dnsConfig", "hostNetwork"];
+        let fields = fields.map(str::to_owned).into_iter().chain(pod.map(|field| format!("pod.{field}")));
+        let expected: Vec<_> = fields.map(|field| format!("spec.{field} ({why})")).collect();
+        assert_eq!(unsupported(&spec("{size: 2}")), expected);
+        assert_eq!(unsupported(&spec("")), Vec::<String>::new(), "there are no bursts");
+        let of_queues = "  containers: [{}]\n  pod: {annotations: {tributary.dev/gpu-resource: a/b}, labels: \
+                         {kueue.x-k8s.io/queue-name: fast}}\n  flux: {bursting: {clusters: [{}]}}\n";
+        assert_eq!(unsupported(of_queues), Vec::<String>::new());
+    }
+
+    /// The danger: jobs start on GPUs that no pod has, or share cores that are fewer than Flux counts.
+    #[test]
+    fn what_a_slot_promises_beyond_its_pods_is_named() {
+        let slot = |slot: &str| {
+            let container = "{resources: {limits: {cpu: 2500m, example.com/wafer: 1, nvidia.com/gpu: 1}}}";
+            let flux = format!("{{bursting: {{clusters: [{{}}, {{{slot}}}]}}}}");
+            let pod = "{annotations: {tributary.dev/gpu-resource: example.com/wafer}}";
+            let spec = format!("  containers: [{container}]\n  pod: {pod}\n  flux: {flux}\n");
+            render(&lake(&spec), &Context::default()).unwrap().unsupported
+        };
+        let said = |field: &str, why: &str| {
+            vec![format!("spec.flux.bursting.clusters[1].{field} ({why}: write resources, too)")]
+        };
+        for (written, expected) in [
+            ("cores: 2, gpus: 2", vec![]),
+            ("cores: 3", said("cores", "its pods have a limit of 2500m")),
+            ("cores: 3, resources: {limits: {cpu: 3}}", vec![]),
+            ("cores: 3, resources: {requests: {cpu: 3}}", vec![]),
+            ("gpus: 3", said("gpus", "its pods request 2")),
+            ("gpus: 3, resources: {limits: {nvidia.com/mig-1g.5gb: 1}}", vec![]),
+            (
+                "gpus: 1, resources: {limits: {nvidia.com/gpu: 0, example.com/wafer: 0}}",
+                said("gpus", "its pods request 0"),
+            ),
+        ] {
+            assert_eq!(slot(written), expected, "{written}");
+        }
     }
 
     /// The danger: its owner waits for it to go, and nobody deletes it.

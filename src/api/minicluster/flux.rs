@@ -92,7 +92,8 @@ pub struct FluxSpec {
 
     /// How many seconds a broker that leaves has for the jobs that run on it: when the MiniCluster is scaled down, or one
     /// of its pods is deleted, no more jobs start there (`flux resource drain`), and the pod ends once none is left. 60 if
-    /// not written; with 0 it ends at once. When the whole instance ends, nothing is waited for.
+    /// not written; with 0 it ends at once. When the whole instance ends, nothing is waited for. Brokers of bursts have as
+    /// long, but at most an hour; with 60, as long as the agent of their root says (`bursting.drainSeconds`).
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(range(min = 0), extend("default" = DEFAULT_DRAIN_SECONDS))]
     pub drain_seconds: Option<i32>,
@@ -147,6 +148,11 @@ impl FluxSpec {
     /// Seconds for the jobs on a broker that leaves; 0 for none.
     pub fn drain_seconds(&self) -> i32 {
         self.drain_seconds.unwrap_or(DEFAULT_DRAIN_SECONDS).max(0)
+    }
+
+    /// The same for brokers of bursts, if it is not the default: API servers write that out, so nobody may have asked for it.
+    pub fn drain_seconds_of_bursts(&self) -> Option<i32> {
+        self.drain_seconds.filter(|seconds| *seconds != DEFAULT_DRAIN_SECONDS)
     }
 
     /// Log level of the brokers.

@@ -19,7 +19,8 @@ pub struct BurstWait {
     pub target: WaitFor,
 
     /// The longest to wait, for example `5m` or `1h30m`; then the command starts with the brokers there are.
-    /// Without it, it waits as long as it takes.
+    /// Without it, it waits as long as it takes. With `span` and `tasks: 0`, the command then asks for as many nodes as
+    /// there are brokers; with other `tasks`, its job waits in Flux until there is room for them.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     #[schemars(regex(pattern = duration::PATTERN))]
     pub timeout: Option<String>,

@@ -206,7 +206,8 @@ impl Root {
 
     fn plan(&mut self, pen: &mut Pen) -> Option<()> {
         let lead = LeadAddress { address: "192.0.2.1".into(), port: 30050 };
-        let given = Given { lead: Some(&lead), arch: None, times: &TIMES, trace: None, refused: false };
+        let given =
+            Given { lead: Some(&lead), arch: None, times: &TIMES, trace: None, refused: false, namespace_goes: false };
         let existing: Vec<Burst> = self.burst.iter().cloned().collect();
         for change in plan(&self.mini_cluster(), &existing.iter().collect::<Vec<_>>(), given) {
             match (change, &mut self.burst) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tributary_api::hosted_burst::HostedBurstSpec;
-use tributary_api::minicluster::{FluxSpec, MiniClusterSpec};
+use tributary_api::minicluster::{FluxSpec, MiniClusterSpec, Runner};
 use tributary_contract::{Check, Finding};
 use tributary_flux::version::{FluxVersion, is_pinned};
 
@@ -107,10 +107,15 @@ fn user(template: &BurstTemplate) -> Finding {
 fn runner(template: &BurstTemplate) -> (Option<i64>, String) {
     let spec = MiniClusterSpec { containers: template.containers.clone(), ..MiniClusterSpec::default() };
     let of_pod = template.pod.security_context.run_as_user;
-    match spec.runner() {
-        Ok(runner) => (of_pod.or(runner.container.flux_user.uid), runner.container.image().to_owned()),
-        Err(_) => (of_pod, String::new()),
-    }
+    let Ok(Runner { container, .. }) = spec.runner() else { return (of_pod, String::new()) };
+    let (own, flux) = (container.security_context.kubernetes.run_as_user, &container.flux_user);
+    let user = match own.or(of_pod) {
+        _ if container.commands.run_flux_as_root => own.or(Some(0)),
+        // Root alone becomes another user. What the id of a name is, the image says.
+        None | Some(0) if flux.name.is_some() || flux.uid.is_some() => flux.uid,
+        started => started,
+    };
+    (user, container.image().to_owned())
 }
 
 #[cfg(test)]
@@ -205,5 +210,18 @@ mod tests {
         assert_eq!(user(&spec).outcome, Outcome::Pass);
         spec.template["pod"] = json!({"securityContext": {"runAsUser": 4711}});
         assert!(user(&spec).message.contains("4711"));
+        // As rendering decides.
+        for (container, expected) in [
+            (json!({"securityContext": {"runAsUser": 1001}}), "as user 1001 "),
+            (json!({"fluxUser": {"uid": 1002}, "securityContext": {"runAsUser": 0}}), "as user 1002 "),
+            (json!({"fluxUser": {"name": "ann"}, "securityContext": {"runAsUser": 0}}), "as the user that image"),
+            (json!({"fluxUser": {"uid": 1002}}), "as user 4711 "),
+            (json!({"fluxUser": {"uid": 1002}, "commands": {"runFluxAsRoot": true}}), "as user 0 "),
+            (json!({"securityContext": {"runAsUser": 5}, "commands": {"runFluxAsRoot": true}}), "as user 5 "),
+        ] {
+            spec.template["containers"] = json!([container]);
+            let found = user(&spec).message;
+            assert!(found.contains(expected), "{container}: {found}");
+        }
     }
 }

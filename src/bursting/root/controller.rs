@@ -135,6 +135,14 @@ impl Root {
                     }
                 }
             }),
+            caches.namespaces.subscribe({
+                let (queue, roots) = (self.queue.clone(), caches.mini_clusters.clone());
+                move |change| {
+                    if change.new.as_ref().is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+                        mark_roots(&queue, &roots);
+                    }
+                }
+            }),
             // The lead's pod: of the Job that bears the root's name.
             wakes::feed(&caches.pods, &self.queue, wakes::is_same_pod, |pod| {
                 let lead = pod.view.job.clone().filter(|_| pod.view.index == Some(0));
@@ -407,7 +415,19 @@ impl Root {
         })?;
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
-        let secret = secrets.get_opt(&burst.spec.credential_secret).await.ok().flatten();
+        let name = &burst.spec.credential_secret;
+        let secret = match secrets.get_opt(name).await {
+            Ok(None) => {
+                let root = &burst.spec.root;
+                tracing::warn!(
+                    burst = %key,
+                    "Secret {namespace}/{name} with the certificate of {root} is gone: no more brokers can join until somebody puts \
+                     it back, or the instance starts anew"
+                );
+                None
+            }
+            found => found.ok().flatten(),
+        };
         let text = secret.and_then(materialize::certificate).ok_or(CredentialRefusal::NotReady)?;
         let digest = tributary_flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
         if digest.ok().as_ref() != Some(&request.digest) {
@@ -520,7 +540,8 @@ impl Controller for Root {
         match view {
             View::Root(view) => {
                 let (lead, arch) = (view.lead.as_ref(), view.arch.as_deref());
-                let given = Given { lead, arch, times, trace: view.trace, refused: view.refused };
+                let namespace_goes = self.shared.caches.goes_with_namespace(&view.root.metadata);
+                let given = Given { lead, arch, times, trace: view.trace, refused: view.refused, namespace_goes };
                 let bursts: Vec<&Burst> = view.bursts.iter().map(|burst| &**burst).collect();
                 Step::Plan(plan::plan(&view.root, &bursts, given))
             }

@@ -8,11 +8,13 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstRefusal, BurstSpec, CredentialRecipient, OnDemandSpec};
+use tributary_api::duration::Lasting;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels::{self, condition};
 use tributary_api::minicluster::{BurstCluster, BurstMode, BurstNetworkType, MiniCluster, MiniClusterStatus, Phase};
 use tributary_api::names;
 use tributary_cluster::{conditions, traced};
+use tributary_config::BurstingConfig;
 use tributary_contract::LeadAddress;
 use tributary_flux::{RankMap, Slot};
 use tributary_telemetry::TraceContext;
@@ -58,6 +60,8 @@ pub struct Given<'a> {
     pub trace: Option<TraceContext>,
     /// The spec cannot be carried out: what runs goes on as it is, and nothing new begins.
     pub refused: bool,
+    /// Its namespace is being deleted. Kubernetes ends its pods first, and the rest only when none is left.
+    pub namespace_goes: bool,
 }
 
 /// The Bursts of `root`, given those that exist (controlled by this very object).
@@ -72,11 +76,12 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
     let restored: Vec<Option<Burst>> = existing.iter().map(|burst| frozen::restored(burst, Some(root))).collect();
     let existing: Vec<&Burst> =
         existing.iter().zip(&restored).map(|(live, made)| made.as_ref().unwrap_or(live)).collect();
+    let over = is_over(root) || given.namespace_goes;
     let mut changes = Vec::new();
     for (index, slot) in slots.iter().enumerate() {
         let before = existing.iter().copied().find(|burst| burst.spec.slot == slot.name);
         let cluster = declared.iter().find(|(name, _)| *name == slot.name).map(|(_, cluster)| *cluster);
-        let wanted = cluster.is_some() && !is_over(root) && !given.refused;
+        let wanted = cluster.is_some() && !over && !given.refused;
         let (Some(instance), true) = (&instance, wanted || before.is_some()) else { continue };
         if let (Some(before), None) = (before, cluster)
             && is_released(before)
@@ -98,7 +103,7 @@ pub fn plan(root: &MiniCluster, existing: &[&Burst], given: Given<'_>) -> Vec<Pl
         changes.push(PlanChange::Apply(Box::new(planned)));
     }
     for burst in existing.iter().filter(|burst| !slots.iter().any(|slot| slot.name == burst.spec.slot)) {
-        changes.extend(unplanned(root, burst, instance.is_some(), given.trace));
+        changes.extend(unplanned(root, burst, (instance.is_some(), over), given.trace));
     }
     changes
 }
@@ -154,7 +159,7 @@ fn spec(
             flux_version: tributary_render::flux_version(&root.spec).map(|version| version.to_string()),
             template: BurstTemplate::of_slot(&root.spec, cluster).to_json(),
             lease: given.times.lease.into(),
-            drain: given.times.drain.into(),
+            drain: root.spec.flux.drain_seconds_of_bursts().map_or(given.times.drain.into(), own_drain),
             ..before.map(|burst| wishes(&burst.spec)).unwrap_or_default()
         },
     };
@@ -193,9 +198,14 @@ fn spec(
         },
         tunnel,
         arch: given.arch.map(str::to_owned).or_else(|| running.and_then(|burst| burst.spec.arch.clone())),
-        release: undeclared || is_over(root) || before.is_some_and(is_cancelled),
+        release: undeclared || is_over(root) || given.namespace_goes || before.is_some_and(is_cancelled),
         ..live
     }
+}
+
+/// Its brokers leave as the root's own do, within what providers grant.
+fn own_drain(seconds: i32) -> Lasting {
+    u32::try_from(seconds).unwrap_or(0).min(BurstingConfig::LONGEST).into()
 }
 
 /// Who threw the FluxJob out that the root was made for, when that had another root: as if they had refused this offer.
@@ -227,11 +237,11 @@ fn wishes(spec: &BurstSpec) -> BurstSpec {
 fn unplanned(
     root: &MiniCluster,
     burst: &Burst,
-    instance_known: bool,
+    (instance_known, over): (bool, bool),
     trace: Option<TraceContext>,
 ) -> Option<PlanChange> {
     // Between two Jobs nothing is known of slots; only that it is over is.
-    let gone = instance_known || is_over(root);
+    let gone = instance_known || over;
     if instance_known && is_released(burst) {
         return Some(delete(burst));
     }
@@ -321,7 +331,7 @@ spec:
     }
 
     fn given(lead: Option<&LeadAddress>) -> Given<'_> {
-        Given { lead, arch: Some("amd64"), times: &TIMES, trace: None, refused: false }
+        Given { lead, arch: Some("amd64"), times: &TIMES, trace: None, refused: false, namespace_goes: false }
     }
 
     #[test]
@@ -500,7 +510,8 @@ spec:
     fn a_running_instance_keeps_the_lease_its_peers_were_told() {
         let before = applied(&plan(&root(), &[], given(None)));
         let shorter = Times { lease: Duration::from_secs(20), drain: Duration::from_secs(5), ..TIMES };
-        let given = Given { lead: None, arch: None, times: &shorter, trace: None, refused: false };
+        let given =
+            Given { lead: None, arch: None, times: &shorter, trace: None, refused: false, namespace_goes: false };
         let mut root = root();
         let references: Vec<&Burst> = before.iter().collect();
         let after = applied(&plan(&root, &references, given));
@@ -508,6 +519,14 @@ spec:
         root.status.as_mut().unwrap().incarnation = Some("job-2".into());
         let restarted = applied(&plan(&root, &references, given));
         assert_eq!((restarted[0].spec.lease, restarted[0].spec.drain), (20.into(), 5.into()));
+        for (own, drain) in [(0, 0), (60, 5), (90, 90), (9_000, 3_600)] {
+            root.spec.flux.drain_seconds = Some(own);
+            assert_eq!(
+                applied(&plan(&root, &references, given))[0].spec.drain,
+                drain.into(),
+                "its own, unless an API server may have written it"
+            );
+        }
     }
 
     #[test]
@@ -532,6 +551,13 @@ spec:
             assert!(after.len() == 2 && after.iter().all(|burst| burst.spec.release), "{case}");
             assert_eq!(plan(&root, &[], given(None)), [], "{case}");
         }
+        let goes = Given { namespace_goes: true, ..given(None) };
+        let after = applied(&plan(&root(), &bursts.iter().collect::<Vec<_>>(), goes));
+        assert!(
+            after.len() == 2 && after.iter().all(|burst| burst.spec.release),
+            "a stranger's pod keeps its namespace"
+        );
+        assert_eq!(plan(&root(), &[], goes), []);
     }
 
     #[test]
@@ -610,7 +636,8 @@ spec:
             let mut root = root();
             root.spec.flux.version = declared.map(str::to_owned);
             root.spec.flux.container.image = Some(image.into());
-            let given = Given { lead: None, arch: None, times: &TIMES, trace: None, refused: false };
+            let given =
+                Given { lead: None, arch: None, times: &TIMES, trace: None, refused: false, namespace_goes: false };
             applied(&plan(&root, &[], given))[0].spec.flux_version.clone()
         };
         assert_eq!(version(None, "view:0.75.0-noble").as_deref(), Some("0.75"));

@@ -22,6 +22,7 @@ use super::model::Model;
 
 pub use self::ends::ENDS_PORT;
 pub(super) use self::program::Program;
+pub use self::program::nests;
 pub use self::queue::QUEUE_PORT;
 pub use self::shell::shell;
 pub(super) use self::sidecar::{has_last_words, is_wrapped_service, last_seconds};

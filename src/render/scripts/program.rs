@@ -91,14 +91,37 @@ fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec
     [submit, flags, plain(&["--quiet", "--watch"]), command].concat()
 }
 
-/// `-N` for nodes and `-n` for tasks, as upstream chooses between them.
-fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
+/// Whether the command starts an instance of its own over several clusters. Its brokers find each other by addresses of pods,
+/// which lead no further than their cluster, so they wait for each other for ever.
+pub fn nests(spec: &MiniClusterSpec) -> bool {
+    let flux = &spec.flux;
+    let spans = flux.bursting.span && !flux.bursting.clusters.is_empty() && nodes(spec).is_some();
+    let submit: Vec<&str> = flux.submit_command.as_deref().unwrap_or_default().split_whitespace().collect();
+    let starts = |runner: &Container| {
+        let lines = runner.batch && runner.commands.script.is_none();
+        !spec.interactive
+            && (lines || !spec.is_launcher(runner) && matches!(submit[..], ["flux", "batch" | "alloc", ..]))
+    };
+    // Somebody says where it stays.
+    let stays =
+        [&flux.option_flags, &flux.submit_command].into_iter().flatten().any(|text| text.contains("--requires"));
+    spans && !stays && spec.runner().is_ok_and(|runner| starts(runner.container))
+}
+
+/// How many nodes the command that is submitted asks for; `None`: it asks for tasks only, as upstream chooses.
+pub(super) fn nodes(spec: &MiniClusterSpec) -> Option<i64> {
     let bursts = spec.flux.bursting.clusters.iter().filter(|_| spec.flux.bursting.span);
     // Sizes are checked beside this: any may come here.
     let size: i64 = i64::from(spec.size()) + bursts.map(|cluster| i64::from(cluster.size(spec.size()))).sum::<i64>();
     let tasks = i64::from(spec.tasks());
+    (tasks == 0 || tasks >= size).then_some(size)
+}
+
+/// `-N` for nodes and `-n` for tasks.
+fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
+    let tasks = spec.tasks();
     let mut flags = Vec::new();
-    if tasks == 0 || tasks >= size {
+    if let Some(size) = nodes(spec) {
         flags.extend(["-N".to_owned(), size.to_string()]);
     }
     if tasks != 0 {
@@ -193,6 +216,33 @@ mod tests {
             ("size: 4\ntasks: 3", "flux submit -n3 --quiet --watch hostname"),
         ] {
             assert_eq!(line(&format!("{size}\ncontainers: [{{command: hostname}}]")), expected, "{size}");
+        }
+    }
+
+    /// The danger: its brokers wait for each other for ever.
+    #[test]
+    fn an_instance_in_the_instance_over_several_clusters_is_told() {
+        let bursting = |span: bool| format!("bursting: {{span: {span}, clusters: [{{size: 3}}]}}");
+        let batch = |span| format!("flux: {{{}}}\ncontainers: [{{batch: true, command: hostname}}]", bursting(span));
+        let by = |submit: &str, span| {
+            format!("flux: {{submitCommand: {submit}, {}}}\ncontainers: [{{command: hostname}}]", bursting(span))
+        };
+        for (text, expected) in [
+            (batch(true), true),
+            (by("flux batch", true), true),
+            (by("flux alloc", true), true),
+            (by("flux run", true), false),
+            (by("flux submit -q batch", true), false),
+            (by("flux batch --requires=root-lake", true), false),
+            (batch(false), false),
+            (by("flux batch", false), false),
+            // There is nothing to span, nothing that is submitted, and one node.
+            ("flux: {bursting: {span: true}}\ncontainers: [{batch: true, command: hostname}]".to_owned(), false),
+            (format!("interactive: true\n{}", by("flux batch", true)), false),
+            (format!("tasks: 1\n{}", by("flux batch", true)), false),
+        ] {
+            let text = if text.starts_with("tasks") { text } else { format!("tasks: 0\n{text}") };
+            assert_eq!(nests(&serde_saphyr::from_str(&text).unwrap()), expected, "{text}");
         }
     }
 

@@ -43,14 +43,14 @@ fn script(model: &Model<'_>, hooks: &Hooks<'_>) -> String {
     let spec = model.spec;
     let main_host = model.rank_map.root().host(0);
     let index = hooks.index.to_string();
-    let mut values = vec![("viewbase", spec.flux.mount_path())];
-    values.extend((model.role == Role::Root).then_some(("mainHost", main_host.as_str())));
     let restarts = restart_policy(model) != "Never";
-    values.extend([
+    let values = [
+        ("viewbase", spec.flux.mount_path()),
+        ("mainHost", main_host.as_str()),
         ("_container", index.as_str()),
         ("_quiet", if spec.logging.quiet { "1" } else { "" }),
         ("_restarts", if restarts { "1" } else { "" }),
-    ]);
+    ];
     let role = match model.role {
         Role::Root => format!(
             "if [[ $HOSTNAME == \"$mainHost\" ]]; then\n{}else\n{}fi\n",
@@ -318,7 +318,53 @@ fn wait_bursts(model: &Model<'_>) -> Option<File> {
     let wanted = waits(model)?.to_string();
     let first = model.rank_map.root().max_size.to_string();
     let timeout = model.wait.as_ref().and_then(|wait| wait.timeout).map_or(0, |timeout| timeout.as_secs().max(1));
-    let values = settings([("wanted", wanted.as_str()), ("first_rank", &first), ("timeout", &timeout.to_string())]);
+    let own = model.spec.size().to_string();
+    let asks = model.spec.flux.bursting.span && !model.spec.is_launcher(model.runner.container);
+    let all = super::program::nodes(model.spec)
+        .filter(|_| asks && model.spec.tasks() == 0)
+        .map(|all| all.to_string())
+        .unwrap_or_default();
+    let values = settings([
+        ("wanted", wanted.as_str()),
+        ("first_rank", &first),
+        ("timeout", &timeout.to_string()),
+        ("own", &own),
+        ("all", &all),
+    ]);
     let script = Parts::default().with("settings", values).fill(WAIT_BURSTS);
     Some(File::new("wait-bursts.sh", script, Access::Execute))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use crate::tests::lake;
+    use crate::{Context, render};
+
+    /// The danger: the command asks for brokers that nobody waits for any more, and never starts.
+    #[test]
+    fn who_goes_on_without_the_others_takes_the_nodes_that_are_there() {
+        let nodes = |spec: &str, joined: &str| {
+            let spec = format!(
+                "{{{spec}, size: 2, maxSize: 4, containers: [{{command: a}}], flux: {{bursting: {{clusters: [{{size: 5}}], \
+                 wait: {{for: All, timeout: 1s}}, span: true}}}}}}"
+            );
+            let rendered = render(&lake(&format!("  {spec}")), &Context::default()).unwrap();
+            let script = &rendered.boot.files["wait-bursts.sh"];
+            let command = ["bash", "echo", "flux", "submit", "-N", "7", "a b", "-N", "7"];
+            let mut bash = Command::new("bash");
+            bash.args(["-c", script]).args(command).env("BASH_FUNC_flux%%", format!("() {{ echo '{joined}'; }}"));
+            String::from_utf8(bash.output().unwrap().stdout).unwrap()
+        };
+        assert_eq!(nodes("tasks: 0", "[0-1,4-6]"), "flux submit -N 5 a b -N 7\n");
+        assert_eq!(nodes("tasks: 0", "0-1,4-8"), "flux submit -N 7 a b -N 7\n", "all are there");
+        for own in ["tasks: 6", "tasks: 9", "tasks: 0, launcher: true"] {
+            assert_eq!(
+                nodes(own, "0-1"),
+                "flux submit -N 7 a b -N 7\n",
+                "{own}: these tasks may not fit there, or are words of the user's"
+            );
+        }
+    }
 }

@@ -16,6 +16,13 @@ count=$(joined)
 while ((count < wanted)); do
     if ((timeout > 0 && SECONDS >= timeout)); then
         echo "$count of $wanted brokers of bursts have joined within $timeout s: going on without the others." >&2
+        # A command for the nodes of all clusters is one for those that are there.
+        for ((i = 1; i < $#; i++)); do
+            if [[ -n $all && "${*:i:2}" == "-N $all" ]]; then
+                set -- "${@:1:i}" "$((own + count))" "${@:i+2}"
+                break
+            fi
+        done
         break
     fi
     sleep 1

@@ -242,7 +242,14 @@ mod tests {
         let addresses = ["203.0.113.7", "2001:db8::7"].map(|text| ("ExternalIP".to_owned(), text.to_owned()));
         let node = NodeView { addresses: addresses.into(), ..NodeView::default() };
         let lead = lead_address(&view, |name| (name == "n").then(|| node.clone())).ok();
-        let given = Given { lead: lead.as_ref(), arch: None, times: &Times::default(), trace: None, refused: false };
+        let given = Given {
+            lead: lead.as_ref(),
+            arch: None,
+            times: &Times::default(),
+            trace: None,
+            refused: false,
+            namespace_goes: false,
+        };
         plan::plan(root, &bursts.iter().collect::<Vec<_>>(), given)
     }
 
