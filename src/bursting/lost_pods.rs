@@ -107,7 +107,7 @@ impl Controller for LostPods {
         let caches = &self.shared.caches;
         let Some(pod) = caches.pods.of(key) else { return Ok(nothing()) };
         let Some(node_name) = pod.view.node.clone() else { return Ok(nothing()) };
-        let Some(owner) = mini_cluster_of(&pod).filter(|_| caches.has_namespace(&pod.view.namespace)) else {
+        let Some(owner) = mini_cluster_of(&pod).filter(|_| caches.works_in(&pod.view.namespace)) else {
             return Ok(nothing());
         };
         let node = caches.nodes.of(&ObjectKey::cluster_scoped(&node_name));

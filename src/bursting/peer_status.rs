@@ -162,9 +162,9 @@ impl Controller for PeerStatuses {
         shared.peers();
         let now = shared.now();
         Ok(Observed::Continue(View {
-            report: shared.exchange.report(&name),
+            report: peers::reported(&name, &shared.own, shared.exchange.report(&name)),
             away: shared.root_contacts().away(&name, now.mono),
-            usage: self.root.usage_of(&name),
+            usage: self.root.usage_of(&peer),
             gone: self.records.gone(&name),
             unserved: peers::provisioning_class(&peer).is_some() && !self.serves_requests(now.mono).await,
             unreadable: unreadable.is_some(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tributary_api::budget::{BurstBudget, Spent, Usage};
+use tributary_api::burst::BurstRefusal;
 use tributary_api::flux_setup::Quota;
 use tributary_api::labels::condition::{BUDGET, CONNECTED, SCALE_UP};
 use tributary_api::minicluster::Amount;
@@ -125,6 +126,12 @@ impl PeerView {
         Account { name: "the peer", budget: &self.budget, spent: &self.spent, unpriced }
     }
 
+    /// Whether this is the ClusterPeer that a refusal was of, as it was then.
+    pub(crate) fn is_unchanged_since(&self, refusal: &BurstRefusal) -> bool {
+        let same = refusal.peer_uid.is_none() || refusal.peer_uid == self.uid;
+        same && refusal.peer_generation == self.generation
+    }
+
     /// A session exists: the peer may still hear us, even if we do not hear it.
     pub(crate) fn in_session(&self) -> bool {
         matches!(self.state, PeerState::Connected | PeerState::Suspect)
@@ -170,6 +177,16 @@ pub(crate) fn specs<'a>(
             (spec.name.clone(), spec)
         })
         .collect()
+}
+
+/// What is so of a peer. The federation, which reports the others, knows nothing of one with our own name: see [`specs`].
+pub(crate) fn reported(peer: &PeerName, own: &PeerName, report: Option<PeerReport>) -> Option<PeerReport> {
+    if peer != own {
+        return report;
+    }
+    let message = "this is the name of this cluster itself: nothing is dialled; delete it here".to_owned();
+    let refusal = Some(Refusal { reason: "OwnName".to_owned(), message });
+    Some(PeerReport { state: PeerState::Refused, refusal, ..PeerReport::default() })
 }
 
 /// The status a ClusterPeer should have, or `None` if it has it. `away` is how long there is no session, `usage` what ours

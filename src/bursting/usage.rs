@@ -193,8 +193,11 @@ impl Records {
             Some(version) => {
                 map.metadata.resource_version = Some(version.clone());
                 let answer = api.replace(&name, &params, &map).await;
-                if answer.is_err() {
-                    book.version = Some(version);
+                match &answer {
+                    Ok(_) => {}
+                    // Somebody has deleted it: the next try makes it again, of what is known here.
+                    Err(kube::Error::Api(status)) if status.code == 404 => drop(book.days.remove(&day)),
+                    Err(_) => book.version = Some(version),
                 }
                 answer
             }
@@ -349,7 +352,7 @@ impl Controller for Records {
         }
         let conflict = outcome.as_ref().err().is_some_and(|error| {
             let cause = error.cause();
-            cause.is_conflict() || cause.is_already_exists() || cause.is_not_found()
+            cause.is_conflict() || cause.is_already_exists()
         });
         let leaving = book.there.values().any(|one| one.gone.is_some());
         // Somebody else wrote it: what they wrote is what is so.

@@ -13,6 +13,7 @@ use tributary_api::burst::{Burst, BurstRefusal};
 use tributary_api::flux_job::{FluxJob, JobReturn};
 use tributary_api::labels::{self, reason};
 use tributary_api::minicluster::MiniCluster;
+use tributary_api::peer::ClusterPeer;
 use tributary_contract::RejectionReason;
 
 use super::job;
@@ -29,16 +30,17 @@ pub(super) fn of_split(job: &FluxJob, before: Option<&JobReturn>, burst: &Burst)
     merged(job, before, stand.cloned())
 }
 
-/// The same of one whose other part a peer had, and never had all there: `peer` is its name, and the generation of its
-/// ClusterPeer.
+/// The same of one whose other part a peer had, and never had all there: `peer` is its name, and its ClusterPeer.
 pub(super) fn of_absent(
     job: &FluxJob,
     before: Option<&JobReturn>,
-    (peer, peer_generation): (&str, Option<i64>),
+    (peer, known): (&str, Option<&ClusterPeer>),
     why: &str,
 ) -> Option<JobReturn> {
     let (peer, reason, message) = (peer.to_owned(), reason::NEVER_JOINED.to_owned(), why.to_owned());
-    let absent = BurstRefusal { peer, reason, message, generation: 0, offer: String::new(), peer_generation };
+    let peer_generation = known.and_then(|known| known.metadata.generation);
+    let peer_uid = known.and_then(ResourceExt::uid);
+    let absent = BurstRefusal { peer, reason, message, generation: 0, offer: String::new(), peer_generation, peer_uid };
     merged(job, before, [absent])
 }
 
@@ -101,12 +103,12 @@ mod tests {
 
     #[test]
     fn a_peer_where_a_part_never_joined_is_remembered_as_one_that_threw_it_out() {
-        let returned = of_absent(&job(None), None, ("west", Some(4)), "too late").unwrap();
+        let mut west = ClusterPeer::new("west", Default::default());
+        (west.metadata.generation, west.metadata.uid) = (Some(4), Some("first".to_owned()));
+        let returned = of_absent(&job(None), None, ("west", Some(&west)), "too late").unwrap();
         let known = standing(&job(Some(returned)));
-        assert_eq!(
-            (known.len(), known[0].reason.as_str(), known[0].peer_generation),
-            (1, reason::NEVER_JOINED, Some(4))
-        );
+        assert_eq!((known.len(), known[0].reason.as_str()), (1, reason::NEVER_JOINED));
+        assert_eq!((known[0].peer_generation, known[0].peer_uid.as_deref()), (Some(4), Some("first")));
     }
 
     /// A Burst with these refusals of what it offers, or of what it offered before.

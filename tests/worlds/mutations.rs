@@ -124,9 +124,9 @@ const MUTATIONS: [Mutation; 53] = [
     without(
         "another cluster of a peer's name frees nothing",
         "a cold cache, a cloned cluster or an impostor deletes bursts",
-        "src/bursting/root/hold.rs",
-        "then.zip(now).is_some_and(|(then, now)| then != now)",
-        "then.zip(now).is_some_and(|(then, now)| then != now && !$out)",
+        "src/api/burst.rs",
+        "holder.zip(cluster_uid).is_some_and(|(then, now)| then != now)",
+        "holder.zip(cluster_uid).is_some_and(|(then, now)| then != now && !$out)",
     ),
     without(
         "a watch whose connection is dead is given up",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::DeleteParams;
@@ -47,6 +47,25 @@ fn restart_all(world: &mut World) {
 
 pub fn nothing_on(world: &World, peer: usize) -> bool {
     hosted(world, peer).is_none() && pods(world, peer) == 0 && world.clusters[peer].jobs().is_empty()
+}
+
+/// The danger: the namespace of a root is being deleted, somebody else's pod keeps it from going, and its bursts cost on.
+#[test]
+fn bursts_of_a_namespace_that_is_being_deleted_are_released() {
+    in_world(2, SHORT, async |world| {
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        let server = &world.clusters[0].server;
+        let kept = json!({"metadata": {"finalizers": ["example.org/keeps-it"]}});
+        server.patch::<Namespace>("", USERS, kept).unwrap();
+        server.delete::<Namespace>("", USERS, &DeleteParams::background()).unwrap();
+        world.until("the burst ends", secs(60), |world| nothing_on(world, 1)).await?;
+        assert!(
+            world.clusters[0].server.get::<MiniCluster>(USERS, "lake").is_some(),
+            "Kubernetes has deleted no root yet"
+        );
+        Ok(())
+    });
 }
 
 /// The danger: a quota or a webhook of the provider refuses a part of a burst, and nobody hears why it has no brokers.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
+use kube::api::DeleteParams;
 use serde_json::json;
 use tributary::api::budget::Spent;
 use tributary::api::burst::Burst;
@@ -113,6 +114,33 @@ fn what_changes_while_an_agent_is_away_is_counted_when_it_is_back() {
         world.start(1, 0);
         world.run(secs(60)).await?;
         assert_eq!(figures(world), (root, provider), "what is closed stays closed");
+        Ok(())
+    });
+}
+
+/// The danger: a cleaner deletes today's record, and all that was used today is forgotten, or counts from the day before.
+#[test]
+fn a_record_that_somebody_deletes_is_written_anew() {
+    in_world(2, SHORT, async |world| {
+        world.apply(0, "lake", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("it is ready", secs(60), |world| ready_on(world, 1)).await?;
+        world.run(secs(60)).await?;
+        world.delete(0, "lake");
+        world.until("nothing is left", secs(120), is_closed).await?;
+        let ended = figures(world);
+        for number in [0, 1] {
+            let server = &world.clusters[number].server;
+            let records = server.list::<ConfigMap>();
+            let record = records.iter().find(|map| DayOfUse::of_config_map(map).is_ok()).unwrap();
+            server.delete::<ConfigMap>(SYSTEM, &record.name_any(), &DeleteParams::default()).unwrap();
+        }
+        // The next one that is used is written beside what was.
+        world.apply(0, "pond", 2, json!([{"size": 2, "peer": "west"}]), "NodePort");
+        world.until("it is on record", secs(120), |world| figures(world).1 > 0).await?;
+        world.delete(0, "pond");
+        world.until("nothing is left again", secs(120), is_closed).await?;
+        let (root, provider) = figures(world);
+        assert!(root > ended.0 && provider > ended.1, "{root} {provider} after {ended:?}");
         Ok(())
     });
 }

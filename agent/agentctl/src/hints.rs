@@ -84,6 +84,10 @@ pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
              again, which says what it costs, and asks (`agentctl link --help`); if that is refused, since its authority is another \
              one, too, first `agentctl peer remove {peer} --force`"
         }
+        "OwnName" => {
+            "{peer} is this cluster itself: delete its ClusterPeer here (`agentctl peer remove {peer}`), and leave it out of what is \
+             applied here"
+        }
         "UnknownPeer" => "the other side has no ClusterPeer of this cluster (any more): join again",
         "IncompatibleVersion" => {
             "bring both agents to versions that speak one protocol; they are shown by `agentctl version`"
@@ -342,14 +346,17 @@ pub(crate) fn restart(root: Object<'_>) -> String {
 pub(crate) const CANNOT_RESTART: &str =
     "mend what the message names: the agent tries again by itself, and starts the instance anew then";
 
-/// What a MiniCluster runs with or without, against its spec: by the type of a condition.
-pub(crate) fn standing(type_: &str, root: Object<'_>) -> String {
+/// What a MiniCluster runs with or without, against its spec: by the type and the reason of a condition.
+pub(crate) fn standing(type_: &str, reason: &str, root: Object<'_>) -> String {
     let text = match type_ {
         condition::GROWN => return root.fill(&format!("{LINE}; or write back the size that it has")),
-        condition::SPEC_SUPPORTED => "leave these fields out: nothing follows from them",
+        condition::SPEC_SUPPORTED => "leave these fields out: they have no effect, or none where the message says so",
         condition::CERTIFICATE_EXPOSED => {
             "start a new instance with another certificate: `agentctl rekey {name} --namespace {namespace}`; one of your own \
              (flux.curveCertSecret, flux.curveCert) is replaced before that"
+        }
+        condition::SERVICES_READY if reason == "CannotCreate" => {
+            "mend what the message names: it is tried again all the time"
         }
         condition::SERVICES_READY => "delete or rename the object of that name, or give the MiniCluster another name",
         _ => "more is said by `kubectl describe minicluster {name} --namespace {namespace}`",

@@ -58,6 +58,18 @@ fn the_cluster_uid_is_pinned_once_and_the_users_word_wins() {
     assert_eq!(specs["west"].cluster_uid, Some("u9".into()));
 }
 
+/// The danger: one set of ClusterPeers is applied to all clusters, and the cluster's own looks like a fault of the network.
+#[test]
+fn our_own_name_is_no_fault_of_the_network() {
+    let (own, other) = ("west".into(), "east".into());
+    let report = reported(&own, &own, None).unwrap();
+    let said = status(&peer(None), Some(&report), Some(Duration::ZERO), 0, now()).unwrap();
+    let condition = conditions::find(&said.conditions, CONNECTED).unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "OwnName"));
+    assert_eq!(status(&peer(Some(said)), Some(&report), Some(LOST_AFTER), 0, now()), None, "written once");
+    assert_eq!(reported(&other, &own, Some(up("u1", 100))), Some(up("u1", 100)));
+}
+
 #[test]
 fn only_transitions_are_written() {
     let known = peer(Some(connected_status()));

@@ -62,12 +62,7 @@ impl Provider {
         let stuck = |kind: &str, name: &str| Ok(Left::Stuck(format!("{kind} {namespace}/{name}")));
         let bursts: Api<HostedBurst> = Api::namespaced(reader.clone(), namespace);
         let hosted = match absence(bursts.get_metadata(name).await, name) {
-            // The rights in a namespace go with it, and so has all that was in it.
-            Err(kube::Error::Api(status))
-                if status.code == 403 && is_gone(&Api::all(reader.clone()), namespace).await =>
-            {
-                return Ok(Left::Nothing);
-            }
+            Err(error) if is_gone(&error, &Api::all(reader.clone()), namespace).await => return Ok(Left::Nothing),
             hosted => hosted.map_err(|error| failed("HostedBurst", error))?,
         };
         if hosted.is_some_and(|found| found.uid() != known) {

@@ -327,7 +327,7 @@ impl<'a> Draft<'a> {
     }
 
     fn refused(&mut self, peer: &PeerName, rejection: Rejection) {
-        let reason = rejection.reason.as_str().to_owned();
+        let (reason, known) = (rejection.reason.as_str().to_owned(), self.view.peers.get(peer));
         self.notes.push(Note::warning(reason.clone(), format!("{peer}: {rejection}")));
         self.status.refusals.retain(|refusal| refusal.peer != peer.as_str());
         self.status.refusals.push(BurstRefusal {
@@ -336,7 +336,8 @@ impl<'a> Draft<'a> {
             message: rejection.message,
             generation: self.view.burst.metadata.generation.unwrap_or(0),
             offer: self.view.burst.offered(),
-            peer_generation: self.view.peers.get(peer).and_then(|peer| peer.generation),
+            peer_generation: known.and_then(|known| known.generation),
+            peer_uid: known.and_then(|known| known.uid.clone()),
         });
         self.status.refusals.sort_by(|a, b| a.peer.cmp(&b.peer));
         self.let_go();

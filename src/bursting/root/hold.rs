@@ -41,9 +41,7 @@ pub(crate) fn longest(spec: &BurstSpec) -> Duration {
 
 /// Whether the ClusterPeer of the slot's holder stands for another cluster by now, which knows nothing of the burst.
 pub(crate) fn is_stranger(status: &BurstStatus, peer: Option<&PeerView>) -> bool {
-    let then = status.holder().and_then(|holder| holder.cluster_uid.as_deref());
-    let now = peer.and_then(|peer| peer.cluster_uid.as_ref()).map(ClusterUid::as_str);
-    then.zip(now).is_some_and(|(then, now)| then != now)
+    status.is_of_another(peer.and_then(|peer| peer.cluster_uid.as_ref()).map(ClusterUid::as_str))
 }
 
 /// Whether brokers that somebody was given the certificate for can join this instance: a new instance may have the same

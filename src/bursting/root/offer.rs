@@ -148,8 +148,9 @@ pub fn wish(burst: &Burst) -> Wish {
 
 /// Whether a refusal still speaks of what would be offered now, to the peer as it is now.
 pub(crate) fn stands(refusal: &BurstRefusal, burst: &Burst, peers: &BTreeMap<PeerName, PeerView>) -> bool {
-    let generation = peers.get(refusal.peer.as_str()).and_then(|peer| peer.generation);
-    refusal.offer == burst.offered() && refusal.peer_generation == generation
+    let peer = peers.get(refusal.peer.as_str());
+    let unchanged = peer.map_or(refusal.peer_generation.is_none(), |peer| peer.is_unchanged_since(refusal));
+    unchanged && refusal.offer == burst.offered()
 }
 
 /// Whether the peer's owner threw the burst out, or it never came about there: that is final for this offer.

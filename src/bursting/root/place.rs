@@ -229,8 +229,7 @@ pub fn grows(
 
 /// Peers that threw a burst out and whose ClusterPeer is still the one of then, with the reason.
 pub(crate) fn evicting(evictions: &[BurstRefusal], peers: &BTreeMap<PeerName, PeerView>) -> BTreeMap<PeerName, String> {
-    let stands =
-        |one: &&BurstRefusal| peers.get(one.peer.as_str()).is_some_and(|peer| peer.generation == one.peer_generation);
+    let stands = |one: &&BurstRefusal| peers.get(one.peer.as_str()).is_some_and(|peer| peer.is_unchanged_since(one));
     let reason = |one: &BurstRefusal| (one.peer.as_str().into(), format!("refused ({}): {}", one.reason, one.message));
     evictions.iter().filter(stands).map(reason).collect()
 }
@@ -573,8 +572,10 @@ mod tests {
             generation: 1,
             offer: String::new(),
             peer_generation: Some(4),
+            peer_uid: Some("first".into()),
         };
-        peers.get_mut("west").unwrap().generation = Some(4);
+        let west = peers.get_mut("west").unwrap();
+        (west.generation, west.uid) = (Some(4), Some("first".into()));
         let chosen = |peers: &BTreeMap<PeerName, PeerView>, wish: &Wish| {
             let excluded = evicting(std::slice::from_ref(&eviction), peers);
             roomy(wish, peers, &BTreeMap::new(), &excluded).map(String::from).ok()
@@ -583,6 +584,9 @@ mod tests {
         assert_eq!(chosen(&peers, &named(3, &["west"])), None);
         peers.get_mut("west").unwrap().generation = Some(5);
         assert_eq!(chosen(&peers, &wish).as_deref(), Some("west"), "its policy is another");
+        let west = peers.get_mut("west").unwrap();
+        (west.generation, west.uid) = (Some(4), Some("second".into()));
+        assert_eq!(chosen(&peers, &wish).as_deref(), Some("west"), "another ClusterPeer has its name");
     }
 
     #[test]

@@ -155,6 +155,7 @@ mod tests {
             generation: 1,
             offer: burst.offered(),
             peer_generation: Some(4),
+            peer_uid: None,
         };
         let returned = JobReturn { times: 1, evictions: vec![eviction(&first)], ..JobReturn::default() };
         job.status.get_or_insert_default().returned = Some(returned.clone());

@@ -237,12 +237,15 @@ async fn fill<K: Watched>(
             }
             Err(error) => {
                 failures += 1;
-                let denied =
-                    matches!(&error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403);
-                // The rights in a namespace go with it, and so has all that was in it. That it is gone keeps nobody waiting for
-                // what is in the others.
-                let gone = match (&namespaces, &part) {
-                    (Some(namespaces), Some(part)) if denied => is_gone(namespaces, part).await,
+                // A namespace that is gone keeps nobody waiting for what is in the others.
+                let gone = match (&namespaces, &part, &error) {
+                    (
+                        Some(namespaces),
+                        Some(part),
+                        watcher::Error::InitialListFailed(cause)
+                        | watcher::Error::WatchStartFailed(cause)
+                        | watcher::Error::WatchFailed(cause),
+                    ) => is_gone(cause, namespaces, part).await,
                     _ => false,
                 };
                 if gone {
@@ -258,9 +261,11 @@ async fn fill<K: Watched>(
     }
 }
 
-/// Whether there is no such namespace, by the API server's own word.
-pub async fn is_gone(namespaces: &Api<Namespace>, name: &str) -> bool {
-    matches!(absence(namespaces.get(name).await, name), Ok(None))
+/// Whether a request was refused since there is no such namespace, by the API server's own word: the rights in a namespace
+/// go with it, and so has all that was in it.
+pub async fn is_gone(error: &kube::Error, namespaces: &Api<Namespace>, name: &str) -> bool {
+    let denied = matches!(error, kube::Error::Api(status) if status.code == 403);
+    denied && matches!(absence(namespaces.get(name).await, name), Ok(None))
 }
 
 fn words(error: watcher::Error) -> String {

@@ -250,16 +250,23 @@ async fn a_namespace_that_is_gone_has_nothing_and_keeps_nobody_waiting() {
                 "details": {"name": about}});
             (code, status)
         };
+        let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let (code, body) = match path.trim_start_matches("/api/v1/namespaces/") {
-            "gone" => refused(404, "NotFound", "gone"),
+            "gone" | "left" => refused(404, "NotFound", path.rsplit('/').next().unwrap()),
             "closed" => (200, json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "closed"}})),
+            // It went after it was listed.
+            "left/configmaps" if !watches => (
+                200,
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"},
+                    "items": [{"metadata": {"namespace": "left", "name": "a", "resourceVersion": "1"}}]}),
+            ),
             _ => refused(403, "Forbidden", ""),
         };
         let body = Body::from(body.to_string().into_bytes());
         Ok::<_, tower::BoxError>(Response::builder().status(code).body(body)?)
     });
     let client = Client::new(server, "n");
-    for (name, expected) in [("gone", true), ("closed", false)] {
+    for (name, expected) in [("gone", true), ("left", true), ("closed", false)] {
         let (cache, namespaces) = (Cache::<ConfigMap>::of_parts(1), Api::all(client.clone()));
         cache.take_part(
             &Some(name.to_owned()),
@@ -274,6 +281,7 @@ async fn a_namespace_that_is_gone_has_nothing_and_keeps_nobody_waiting() {
         let running = tokio::spawn(fill);
         let again = tokio::time::timeout(Duration::from_secs(60), cache.list_again()).await;
         assert_eq!((again.is_ok(), cache.condition().listed), (expected, expected), "{name}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(cache.len(), usize::from(!expected), "{name}: what was in it went with it");
         running.abort();
     }

@@ -34,8 +34,8 @@ impl Draft<'_> {
             Some(peer) => {
                 let why = overflow::never_joined();
                 let known = terms.cluster_peers.iter().find(|one| one.name_any() == peer);
-                let generation = known.and_then(|known| known.metadata.generation);
-                (evictions::of_absent(self.job, before, (&peer, generation), &why), format!("{peer}: {why}"))
+                let known = known.map(|known| &**known);
+                (evictions::of_absent(self.job, before, (&peer, known), &why), format!("{peer}: {why}"))
             }
         };
         if returned.is_some() {

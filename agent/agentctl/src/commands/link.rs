@@ -100,11 +100,11 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
             shown += &document(context, becomes.as_deref(), &crate::document::yaml(&whole)?);
             continue;
         }
-        if let Some(becomes) = becomes {
-            let cost = |name: &str, bursts: &[Burst], hosted: &[HostedBurst]| {
-                Some(cost_of_another(&becomes, &peer::in_use(name, bursts, hosted)))
+        if let Some((becomes, existing)) = becomes.zip(existing.as_ref()) {
+            let cost = |peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]| {
+                Some(cost_of_another(&becomes, &peer::in_use(peer, bursts, hosted)))
             };
-            peer::ask(&at(target, context), client, &name, link.yes, cost).await?;
+            peer::ask(&at(target, context), client, existing, link.yes, cost).await?;
         }
         peer::try_write(client, namespace, &whole).await?;
         agreed.push(pinned);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tributary::api::burst::Burst;
+use tributary::api::burst::{Burst, BurstStatus};
 use tributary::api::hosted_burst::{BurstPhase, BurstRun, HostedBurst};
 use tributary::api::labels::manager;
 use tributary::api::peer::{ClusterPeer, ClusterPeerSpec, TrustUpdates};
@@ -220,8 +220,9 @@ async fn change(target: &Target, client: &Client, name: &str, word: &str, spec: 
 
 async fn run_suspend(target: &Target, suspend: &PeerSuspend) -> Result<()> {
     let (client, name) = (kubernetes::client(target).await?, &suspend.name);
-    if !existing(&client, target, name).await?.spec.suspend {
-        ask(target, &client, name, suspend.yes, cost_of_suspend).await?;
+    let peer = existing(&client, target, name).await?;
+    if !peer.spec.suspend {
+        ask(target, &client, &peer, suspend.yes, cost_of_suspend).await?;
     }
     change(target, &client, name, "suspend", json!({"suspend": true})).await?;
     output::print(&format!("clusterpeer.tributary.dev/{name} suspended\n"))
@@ -250,22 +251,25 @@ fn resumed(name: &str, before: &ClusterPeerSpec) -> (Value, String) {
 pub(super) async fn ask(
     target: &Target,
     client: &Client,
-    name: &str,
+    peer: &ClusterPeer,
     yes: bool,
-    cost: impl FnOnce(&str, &[Burst], &[HostedBurst]) -> Option<String>,
+    cost: impl FnOnce(&ClusterPeer, &[Burst], &[HostedBurst]) -> Option<String>,
 ) -> Result<()> {
-    let placed = async { placed(client, &Watched::of(client, &target.agent_namespace).await?, name).await };
+    let placed = async { placed(client, &Watched::of(client, &target.agent_namespace).await?, peer).await };
     let cost = match placed.await {
         // Who does not want to be asked need not be able to look.
         Err(_) if yes => None,
         Err(failure) => return Err(failure.hint("`--yes` does it without a look at what is lost")),
-        Ok((bursts, hosted)) => cost(name, &bursts, &hosted),
+        Ok((bursts, hosted)) => {
+            tell_of_another(target, peer, &bursts);
+            cost(peer, &bursts, &hosted)
+        }
     };
     agreed(cost, yes, target)
 }
 
-fn cost_of_drain(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
-    let all = in_use(name, bursts, hosted);
+fn cost_of_drain(peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
+    let (name, all) = (peer.name_any(), in_use(peer, bursts, hosted));
     (!all.is_empty()).then(|| {
         format!(
             "draining {name} releases {}\n  their brokers end: jobs on them get the drain time, and no more; ours are placed elsewhere \
@@ -276,12 +280,12 @@ fn cost_of_drain(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Option
 }
 
 /// Results outlast it.
-fn cost_of_suspend(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
+fn cost_of_suspend(peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]) -> Option<String> {
     let ended =
         |one: &Burst| one.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(BurstRun::has_ended);
     let bursts: Vec<_> = bursts.iter().filter(|one| !ended(one)).cloned().collect();
     let hosted: Vec<_> = hosted.iter().filter(|one| !one.has_ended()).cloned().collect();
-    let running = in_use(name, &bursts, &hosted);
+    let (name, running) = (peer.name_any(), in_use(peer, &bursts, &hosted));
     (!running.is_empty()).then(|| {
         format!(
             "suspending {name} ends the connection, which {} need\n  if it is not resumed before their lease is over, their brokers \
@@ -293,8 +297,9 @@ fn cost_of_suspend(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Opti
 
 async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
     let (client, name) = (kubernetes::client(target).await?, &drain.name);
-    if !existing(&client, target, name).await?.spec.drain {
-        ask(target, &client, name, drain.yes, cost_of_drain).await?;
+    let peer = existing(&client, target, name).await?;
+    if !peer.spec.drain {
+        ask(target, &client, &peer, drain.yes, cost_of_drain).await?;
     }
     change(target, &client, name, "drain", json!({"drain": true})).await?;
     output::print(&format!(
@@ -306,7 +311,8 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
     let (watched, mut left) = (Watched::of(&client, &target.agent_namespace).await?, Vec::new());
     let emptied = async {
         loop {
-            left = busy(&client, &watched, name).await?;
+            let (bursts, hosted) = placed(&client, &watched, &peer).await?;
+            left = in_use(&peer, &bursts, &hosted);
             if left.is_empty() {
                 return Ok::<_, Failure>(());
             }
@@ -329,15 +335,10 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
     }
 }
 
-/// What holds a peer, as the API server has it.
-async fn busy(client: &Client, watched: &Watched, name: &str) -> Result<Vec<String>> {
-    let (bursts, hosted) = placed(client, watched, name).await?;
-    Ok(in_use(name, &bursts, &hosted))
-}
-
-async fn placed(client: &Client, watched: &Watched, name: &str) -> Result<(Vec<Burst>, Vec<HostedBurst>)> {
+/// All bursts, as the API server has them.
+async fn placed(client: &Client, watched: &Watched, peer: &ClusterPeer) -> Result<(Vec<Burst>, Vec<HostedBurst>)> {
     let failed = |error: kube::Error| {
-        Failure::new(format!("failed to find out what is placed on {name}, and what of it is here"))
+        Failure::new(format!("failed to find out what is placed on {}, and what of it is here", peer.name_any()))
             .because(error)
             .hint("may you list Bursts and HostedBursts?")
     };
@@ -347,17 +348,48 @@ async fn placed(client: &Client, watched: &Watched, name: &str) -> Result<(Vec<B
 }
 
 /// What holds a peer: bursts of ours there, bursts of it here.
-pub(super) fn in_use(name: &str, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
-    let placed =
-        bursts.iter().filter(|burst| {
-            burst.status.as_ref().is_some_and(|status| {
-                status.peer.as_deref() == Some(name) && !matches!(status.phase, BurstPhase::Released)
-            }) && !burst.status.as_ref().and_then(|status| status.run.as_ref()).is_some_and(|run| run.logs_gone)
-        });
+pub(super) fn in_use(peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]) -> Vec<String> {
+    let name = peer.name_any();
+    let is_there = |status: &BurstStatus| {
+        status.peer.as_ref() == Some(&name)
+            && !status.is_of_another(peer.pinned_uid())
+            && !matches!(status.phase, BurstPhase::Released)
+            && !status.run.as_ref().is_some_and(|run| run.logs_gone)
+    };
+    let placed = bursts.iter().filter(|burst| burst.status.as_ref().is_some_and(is_there));
     let ours = placed.map(|burst| format!("burst {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));
     let theirs = hosted.iter().filter(|burst| burst.spec.peer == name);
     let theirs = theirs.map(|burst| format!("hosted {}/{}", burst.namespace().unwrap_or_default(), burst.spec.slot));
     ours.chain(theirs).collect()
+}
+
+/// What another cluster holds that had the name of the peer before: nothing that is done to the peer frees it.
+fn of_another(peer: &ClusterPeer, bursts: &[Burst]) -> Option<String> {
+    let name = peer.name_any();
+    // Those behind a tunnel come free by themselves.
+    let is_another = |status: &BurstStatus| {
+        let by_tunnel = status.holder().is_some_and(|holder| holder.tunnel);
+        status.peer.as_ref() == Some(&name) && status.is_of_another(peer.pinned_uid()) && !by_tunnel
+    };
+    let held = bursts.iter().filter(|burst| burst.status.as_ref().is_some_and(is_another));
+    let release = |burst: &Burst| {
+        format!("`agentctl burst release {} --namespace {}`", burst.name_any(), burst.namespace().unwrap_or_default())
+    };
+    let all: Vec<String> = held.map(release).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "another cluster, which was called {name} before, holds slots of ours and keeps them; once nothing of them runs there, they are freed \
+             by {}",
+            all.join(", ")
+        )
+    })
+}
+
+/// Says so to whoever does something to the peer.
+fn tell_of_another(target: &Target, peer: &ClusterPeer, bursts: &[Burst]) {
+    if let Some(told) = of_another(peer, bursts) {
+        output::remark(&paste::whole(&told, target));
+    }
 }
 
 /// The ClusterPeer that `agentctl peer add` writes.

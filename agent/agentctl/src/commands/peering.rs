@@ -279,6 +279,7 @@ mod tests {
             "UntrustedCertificate",
             "WrongIdentity",
             "WrongClusterUID",
+            "OwnName",
             "UnknownPeer",
             "Suspended",
             "IncompatibleVersion",

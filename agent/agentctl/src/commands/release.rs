@@ -1,6 +1,7 @@
 //! A person's word that the slot of a lost peer is free: `agentctl burst release`, and `agentctl peer remove --force
 //! --release-slots` for all slots of a peer.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -10,6 +11,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use tributary::api::burst::{Burst, BurstStatus, SlotRelease};
 use tributary::api::labels;
+use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 
 use super::burst::{annotate, find};
@@ -43,41 +45,64 @@ pub(super) async fn run(target: &Target, client: &Client, namespace: &str, relea
     output::print(&paste::whole(&told, target))
 }
 
-/// Frees all slots that a peer holds which was removed, once the agent has seen it go; returns their Bursts.
-pub(super) async fn all_of(client: &Client, watched: &Watched, peer: &str, by: &str) -> Result<Vec<String>> {
+/// Frees all slots that a peer holds which was removed, once the agent has seen it go; returns their names, and all Bursts.
+pub(super) async fn all_of(
+    client: &Client,
+    watched: &Watched,
+    peer: &ClusterPeer,
+    by: &str,
+) -> Result<(Vec<String>, Vec<Burst>)> {
+    let name = peer.name_any();
     let failed = |error: kube::Error| {
-        Failure::new(format!("failed to find out which slots {peer} holds")).because(error).hint("may you list Bursts?")
+        Failure::new(format!("failed to find out which slots {name} holds")).because(error).hint("may you list Bursts?")
     };
     let deadline = tokio::time::Instant::now() + SEEN_WITHIN;
     let mut freed = Vec::new();
     loop {
         let all = watched.all::<Burst>(client).await.map_err(failed)?;
+        one_cluster(&all, peer)?;
         let mut waiting = Vec::new();
         for burst in all.iter().filter(|burst| holds(burst, peer)) {
-            let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
+            let slot = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
             match word(burst, by.to_owned()) {
-                _ if freed.contains(&name) => {}
+                _ if freed.contains(&slot) => {}
                 Ok(word) => {
                     say(client, burst, &word).await?;
-                    freed.push(name);
+                    freed.push(slot);
                 }
-                Err(_) => waiting.push(name),
+                Err(_) => waiting.push(slot),
             }
         }
         if waiting.is_empty() {
-            return Ok(freed);
+            return Ok((freed, all));
         }
         if tokio::time::Instant::now() >= deadline {
-            let failure = Failure::new(format!("no agent has seen yet that {peer} is gone: {}", waiting.join(", ")));
-            let command = |one: &String| {
-                let (namespace, name) = one.split_once('/').unwrap_or(("", one));
-                format!("`agentctl burst release {name} --namespace {namespace}`")
-            };
-            let commands: Vec<String> = waiting.iter().map(command).collect();
-            return Err(failure.hint(format!("their slots stay reserved; to free them later: {}", commands.join(", "))));
+            let failure = Failure::new(format!("no agent has seen yet that {name} is gone: {}", waiting.join(", ")));
+            return Err(failure.hint(format!("their slots stay reserved; to free them later: {}", commands(&waiting))));
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+fn commands(slots: &[String]) -> String {
+    let command = |one: &String| {
+        let (namespace, name) = one.split_once('/').unwrap_or(("", one));
+        format!("`agentctl burst release {name} --namespace {namespace}`")
+    };
+    slots.iter().map(command).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether those that hold slots under a name are one cluster. Once the ClusterPeer is gone, nothing else tells them apart.
+fn one_cluster(bursts: &[Burst], peer: &ClusterPeer) -> Result<()> {
+    let held: Vec<&Burst> = bursts.iter().filter(|burst| holds(burst, peer)).collect();
+    let uid = |burst: &&Burst| burst.status.as_ref()?.holder()?.cluster_uid.clone();
+    if held.iter().filter_map(uid).collect::<BTreeSet<_>>().len() < 2 {
+        return Ok(());
+    }
+    let slot = |burst: &&Burst| format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
+    let slots: Vec<String> = held.iter().map(slot).collect();
+    let failure = Failure::new(format!("several clusters were called {}, and hold slots of ours", peer.name_any()));
+    Err(failure.hint(format!("free those of which nothing runs any more, one by one: {}", commands(&slots))))
 }
 
 /// The name of whoever writes, as the API server knows it.
@@ -93,8 +118,13 @@ pub(super) async fn who(client: &Client, told: Option<&str>) -> Result<String> {
     name.ok_or_else(|| Failure::new("the API server does not say who you are").hint("say it yourself: --by NAME"))
 }
 
-fn holds(burst: &Burst, peer: &str) -> bool {
-    burst.status.as_ref().and_then(BurstStatus::holder).is_some_and(|holder| holder.peer == peer)
+/// Whether it is the peer that holds the slot, and not another cluster that had its name before.
+fn holds(burst: &Burst, peer: &ClusterPeer) -> bool {
+    let is_peer = |status: &BurstStatus| {
+        let named = status.holder().is_some_and(|holder| holder.peer == peer.name_any());
+        named && !status.is_of_another(peer.pinned_uid())
+    };
+    burst.status.as_ref().is_some_and(is_peer)
 }
 
 /// What is said of the loss that the Burst shows now.
@@ -171,6 +201,21 @@ mod tests {
         let word = |status| word(&burst(json!({}), status), "alice".into()).unwrap_err();
         assert_eq!(word(json!({"phase": "Pending"})), "it is placed nowhere");
         assert_eq!(word(json!({"phase": "Ready", "peer": "west"})), "west, which holds it, is not lost");
-        assert!(holds(&lost(json!({}), false), "west") && !holds(&lost(json!({}), false), "north"));
+        let [mut west, north] = ["west", "north"].map(|name| ClusterPeer::new(name, Default::default()));
+        assert!(holds(&lost(json!({}), false), &west) && !holds(&lost(json!({}), false), &north));
+        // Another cluster had the name before.
+        let mut first = lost(json!({}), false);
+        first.status.as_mut().unwrap().credential_recipients[0].cluster_uid = Some("first".into());
+        for (pinned, held) in [(None, true), (Some("first"), true), (Some("second"), false)] {
+            west.spec.cluster_uid = pinned.map(str::to_owned);
+            assert_eq!(holds(&first, &west), held, "{pinned:?}");
+        }
+        // Once the ClusterPeer is gone, nobody knows which of the two is meant.
+        let gone = ClusterPeer::new("west", Default::default());
+        let mut second = first.clone();
+        assert!(one_cluster(&[first.clone(), second.clone()], &gone).is_ok());
+        second.status.as_mut().unwrap().credential_recipients[0].cluster_uid = Some("second".into());
+        assert!(one_cluster(&[first.clone(), second.clone()], &gone).is_err());
+        assert!(one_cluster(&[first, second], &west).is_ok(), "it says which one");
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use kube::{Api, ResourceExt};
 use tributary_api::budget::Usage;
-use tributary_api::burst::Burst;
+use tributary_api::burst::{Burst, BurstStatus};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::MiniCluster;
-use tributary_cluster::caches::controller_of;
+use tributary_api::peer::ClusterPeer;
+use tributary_cluster::caches::{controller_of, is_gone};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_contract::{BurstUid, PeerName};
 
@@ -79,10 +80,12 @@ impl Root {
         let mut stays = false;
         for burst in &left {
             let key = ObjectKey::of(&**burst);
-            let reader = self.shared.clients.reader.clone();
-            let api: Api<Burst> = Api::namespaced(reader, key.namespace.as_deref().unwrap_or_default());
-            let found = api.get_opt(&key.name).await;
-            let found = found.map_err(|error| RequestError::new("read", format!("Burst {key}"), error))?;
+            let (reader, namespace) = (&self.shared.clients.reader, key.namespace.as_deref().unwrap_or_default());
+            let api: Api<Burst> = Api::namespaced(reader.clone(), namespace);
+            let found = match api.get_opt(&key.name).await {
+                Err(error) if is_gone(&error, &Api::all(reader.clone()), namespace).await => None,
+                found => found.map_err(|error| RequestError::new("read", format!("Burst {key}"), error))?,
+            };
             match found.is_some_and(|found| found.uid() == burst.uid()) {
                 true => stays = true,
                 false => self.fresh.forget(&key, offer::uid(burst)),
@@ -117,12 +120,8 @@ impl Root {
     }
 
     /// What our bursts use of a peer.
-    pub(crate) fn usage_of(&self, peer: &PeerName) -> Usage {
-        let there = |burst: &Arc<Burst>| {
-            let status = burst.status.as_ref().filter(|status| status.peer.as_deref() == Some(peer.as_str()));
-            status.map_or(Usage::default(), |status| status.spent.usage())
-        };
-        self.bursts().iter().map(there).sum()
+    pub(crate) fn usage_of(&self, peer: &ClusterPeer) -> Usage {
+        self.bursts().iter().filter_map(|burst| burst.status.as_ref()).map(|status| usage_at(peer, status)).sum()
     }
 
     /// Which Bursts exist, those included that cannot be read; `None` while not all are known.
@@ -147,6 +146,14 @@ impl Root {
     }
 }
 
+/// What a burst uses of a peer: nothing, if another cluster that had its name holds it.
+fn usage_at(peer: &ClusterPeer, status: &BurstStatus) -> Usage {
+    match status.peer == peer.metadata.name && !status.is_of_another(peer.pinned_uid()) {
+        true => status.spent.usage(),
+        false => Usage::default(),
+    }
+}
+
 /// The Bursts besides one.
 pub(super) struct Others<'a> {
     pub(super) root: &'a Root,
@@ -163,5 +170,30 @@ impl Claims for Others<'_> {
     fn claimed(&self) -> BTreeMap<PeerName, Claimed> {
         let (Key::Root(besides) | Key::Burst(besides)) = self.besides;
         self.root.claimed(Some(besides))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tributary_api::budget::Spent;
+
+    use super::*;
+
+    /// The danger: the budget of a cluster is spent by brokers that the one before it under its name may still run.
+    #[test]
+    fn another_cluster_of_the_same_name_uses_nothing_of_the_peer() {
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let recipient = serde_json::json!({"peer": "west", "incarnation": "job-1", "clusterUID": "first"});
+        let mut status: BurstStatus =
+            serde_json::from_value(serde_json::json!({"peer": "west", "credentialRecipients": [recipient]})).unwrap();
+        status.spent = Spent::default().on(Usage { brokers: 3, ..Usage::default() }, None, now);
+        let mut west = ClusterPeer::new("west", Default::default());
+        let used = |west: &ClusterPeer| usage_at(west, &status).brokers;
+        assert_eq!(used(&west), 3, "nobody knows which cluster it is");
+        for (uid, brokers) in [("first", 3), ("second", 0)] {
+            west.spec.cluster_uid = Some(uid.into());
+            assert_eq!(used(&west), brokers, "{uid}");
+        }
+        assert_eq!(used(&ClusterPeer::new("north", west.spec)), 0);
     }
 }

@@ -205,6 +205,10 @@ fn of_peer(section: &mut Section, found: &Found, peer: &ClusterPeer, row: Option
     let us = found.card.as_ref().ok().and_then(|card| card.as_ref()).map(|card| card.cluster.as_str());
     let pair = Pair { peer: &name, us };
     let what = format!("connection to {name}");
+    if us == Some(name.as_str()) {
+        let detail = "this is the name of this cluster itself: nothing is dialled";
+        return section.warns(what, detail, hints::connection("OwnName", pair));
+    }
     let Some((row, state)) = row.and_then(|row| Some((row, row.peer.as_ref()?))) else {
         let said = peer.status.as_ref().is_some_and(|status| status.connected);
         return if said {

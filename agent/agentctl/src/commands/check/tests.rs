@@ -347,6 +347,9 @@ fn every_trouble_has_a_line_and_a_hint() {
         ("nobody behind the Service", false, |found| found.slices = Ok(Vec::new())),
         ("nobody says where", true, |found| found.card.as_mut().unwrap().as_mut().unwrap().endpoints.clear()),
         ("no peers", true, |found| found.peers = Ok(Vec::new())),
+        ("a peer of this cluster's own name", true, |found| {
+            found.peers.as_mut().unwrap().push(of(json!({"metadata": {"name": "east"}, "spec": {}})));
+        }),
         ("a peer out of reach", false, |found| {
             *peer(found) = PeerRow {
                 state: PeerState::Disconnected,

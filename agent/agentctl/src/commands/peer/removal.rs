@@ -3,11 +3,11 @@
 use kube::api::{Api, DeleteParams, Preconditions};
 use kube::{Client, ResourceExt};
 use tributary::api::hosted_burst::HostedBurst;
-use tributary::api::peer::ClusterPeer;
+use tributary::api::peer::{ClusterPeer, ClusterPeerSpec};
 
 use super::super::watched::Watched;
 use super::super::{peering, release};
-use super::{busy, existing};
+use super::{existing, in_use, placed, tell_of_another};
 use crate::cli::{PeerRemove, Target};
 use crate::error::{Failure, Result};
 use crate::{kubernetes, output, paste};
@@ -22,12 +22,15 @@ pub(super) async fn run(target: &Target, remove: &PeerRemove) -> Result<()> {
     };
     // Whoever removed it before, and frees its slots now, finds none.
     let gone = by.is_some() && peers.get_opt(name).await.is_ok_and(|found| found.is_none());
-    if !gone {
-        existing(&client, target, name).await?;
-    }
+    let peer = match gone {
+        true => ClusterPeer::new(name, ClusterPeerSpec::default()),
+        false => existing(&client, target, name).await?,
+    };
     let watched = Watched::of(&client, namespace).await?;
     if !remove.force {
-        let busy = busy(&client, &watched, name).await?;
+        let (bursts, hosted) = placed(&client, &watched, &peer).await?;
+        tell_of_another(target, &peer, &bursts);
+        let busy = in_use(&peer, &bursts, &hosted);
         if !busy.is_empty() {
             return Err(Failure::new(format!("peer {name} is in use: {}", busy.join(", "))).hint(format!(
                 "empty it first: `agentctl peer drain {name}`. One that is gone for good is removed by \
@@ -49,9 +52,11 @@ pub(super) async fn run(target: &Target, remove: &PeerRemove) -> Result<()> {
         output::print(&format!("hostedburst.tributary.dev/{burst} evicted\n"))?;
     }
     if let Some(by) = by {
-        for burst in release::all_of(&client, &watched, name, &by).await? {
+        let (freed, bursts) = release::all_of(&client, &watched, &peer, &by).await?;
+        for burst in freed {
             output::print(&format!("burst.tributary.dev/{burst}: {by} lets {name} go, its slot is free\n"))?;
         }
+        tell_of_another(target, &peer, &bursts);
     }
     output::print(&paste::whole(&removed(&client, namespace, name).await, target))
 }
@@ -60,6 +65,8 @@ pub(super) async fn run(target: &Target, remove: &PeerRemove) -> Result<()> {
 async fn removed(client: &Client, namespace: &str, name: &str) -> String {
     let us = peering::look_at_card(client, namespace).await.ok().flatten().map(|card| card.cluster);
     let there = match us {
+        // Nothing dials.
+        Some(us) if us == name => return format!("clusterpeer.tributary.dev/{name} removed\n"),
         Some(us) => format!("`agentctl --context {name} peer remove {us}`"),
         None => format!("what it calls this cluster is shown by `agentctl --context {name} peers`"),
     };

@@ -217,8 +217,10 @@ fn what_is_lost_with_a_peer_is_named() {
         let metadata = json!({"name": "lake-burst-0", "namespace": "flux"});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec, "status": status})).unwrap()
     };
-    type Cost = fn(&str, &[Burst], &[HostedBurst]) -> Option<String>;
-    let of = |cost: Cost, bursts: &[Burst]| cost("west", bursts, &[]);
+    type Cost = fn(&ClusterPeer, &[Burst], &[HostedBurst]) -> Option<String>;
+    let mut west = importing(&[]);
+    west.spec.cluster_uid = Some("second".into());
+    let of = |cost: Cost, bursts: &[Burst]| cost(&west, bursts, &[]);
     for cost in [cost_of_drain as Cost, cost_of_suspend] {
         let told = of(cost, &[burst("Ready", Value::Null), burst("Released", Value::Null)]).unwrap();
         assert_eq!(told.matches("burst flux/lake-burst-0").count(), 1, "{told}");
@@ -227,6 +229,18 @@ fn what_is_lost_with_a_peer_is_named() {
     let ended = [burst("Finished", json!({"namespace": "guests", "succeeded": true}))];
     assert!(of(cost_of_drain, &ended).unwrap().contains("Logs"));
     assert_eq!(of(cost_of_suspend, &ended), None, "its result outlasts that");
+    // Its slot is held by the cluster that had the name before, or by this one.
+    let held = |uid: &str| {
+        let mut burst = burst("Lost", Value::Null);
+        let recipient = json!({"peer": "west", "incarnation": "job-1", "clusterUID": uid});
+        burst.status.as_mut().unwrap().credential_recipients = vec![serde_json::from_value(recipient).unwrap()];
+        [burst]
+    };
+    assert_eq!((of(cost_of_drain, &held("first")), of_another(&west, &held("second"))), (None, None));
+    assert!(of(cost_of_drain, &held("second")).is_some());
+    let told = of_another(&west, &held("first")).unwrap();
+    assert!(told.contains("`agentctl burst release lake-burst-0 --namespace flux`"), "{told}");
+    crate::paste::check::pastes(&told);
 }
 
 #[test]

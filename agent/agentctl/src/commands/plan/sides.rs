@@ -66,7 +66,11 @@ pub(super) fn bursts(object: &MiniCluster, rank_map: &RankMap) -> Vec<Burst> {
         ..MiniClusterStatus::default()
     });
     let times = Times::default();
-    let changes = plan(&root, &[], Given { lead: None, times: &times, arch: None, trace: None, refused: false });
+    let changes = plan(
+        &root,
+        &[],
+        Given { lead: None, times: &times, arch: None, trace: None, refused: false, namespace_goes: false },
+    );
     let burst = |change| match change {
         PlanChange::Apply(burst) => Some(*burst),
         PlanChange::Delete { .. } => None,

@@ -36,7 +36,7 @@ const CONDITIONS: [Condition<Found>; 18] = [
     ("PodsMade", pods_made),
     ("PodsScheduled", pods_scheduled),
     ("ImagesPulled", |found| pods::images(&pods::living(&found.pods), &found.events)),
-    ("VolumesMounted", |found| pods::volumes(&pods::living(&found.pods), &found.events)),
+    ("VolumesMounted", volumes_mounted),
     ("ContainersStarted", |found| pods::started(&pods::living(&found.pods))),
     ("BrokersJoined", joined),
     ("Ready", ready),
@@ -76,7 +76,7 @@ const WARNINGS: [(&str, &str); 3] = [(SPEC_SUPPORTED, "True"), (GROWN, "True"), 
 fn standing(found: &Found, type_: &str, good: &str) -> Option<Unmet> {
     let Said { type_, reason, message, .. } = said(found, type_).filter(|said| said.status != good)?;
     let (namespace, name) = key(found);
-    let hint = hints::standing(&type_, Object { namespace: &namespace, name: &name });
+    let hint = hints::standing(&type_, &reason, Object { namespace: &namespace, name: &name });
     // What can be done comes after it.
     let cause = match type_.as_str() {
         CERTIFICATE_EXPOSED => message.split("; ").next().unwrap_or_default().to_owned(),
@@ -227,6 +227,14 @@ fn certificate(found: &Found) -> Verdict {
     Verdict::unmet("CertificateAwaited", status.message, hint)
 }
 
+fn volumes_mounted(found: &Found) -> Verdict {
+    let own =
+        found.mini_cluster.as_ref().filter(|root| found.hosted.is_none() && root.spec.flux.curve_cert_secret.is_none());
+    pods::volumes(&pods::living(&found.pods), &found.events, own.and_then(|own| own.metadata.name.as_deref()))
+}
+
+const FINALIZERS: &str = "remove its finalizers as those say who set them; Tributary sets none of its own";
+
 fn not_deleted(found: &Found) -> Verdict {
     let Some(object) = &found.mini_cluster else {
         return Verdict::unmet(
@@ -238,12 +246,21 @@ fn not_deleted(found: &Found) -> Verdict {
     if object.metadata.deletion_timestamp.is_none() {
         return Verdict::Skip;
     }
-    let finalizers = object.finalizers();
-    let cause = match finalizers {
-        [] => "it is being deleted, and so is what was made for it".to_owned(),
-        some => format!("it is being deleted, and waits for {}", some.join(", ")),
+    let (cause, hint) = match object.finalizers() {
+        [] => ("it is being deleted, and so is what was made for it".to_owned(), FINALIZERS.to_owned()),
+        // Of the one who deletes it, and of Kubernetes.
+        [one] if one == "foregroundDeletion" => {
+            let leaving: Vec<_> = found.pods.iter().map(ResourceExt::name_any).take(3).collect();
+            let (namespace, _) = key(found);
+            let hint = format!("what keeps a pod is said by `kubectl describe pods --namespace {namespace}`");
+            (
+                format!("it is being deleted, and Kubernetes waits for its Job and its pods: {}", leaving.join(", ")),
+                hint,
+            )
+        }
+        some => (format!("it is being deleted, and waits for {}", some.join(", ")), FINALIZERS.to_owned()),
     };
-    Verdict::unmet("Deleted", cause, "finalizers are removed by whoever set them; Tributary sets none of its own")
+    Verdict::unmet("Deleted", cause, hint)
 }
 
 /// Whether the agent makes anything of it. Of what another controller says of it, its phase is told.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::{Resource, ResourceExt};
 use tributary::api::labels::kubernetes::COMPLETION_INDEX;
+use tributary::api::names;
 use tributary::api::node_group::ScaleUp;
 
 use crate::explain::Verdict;
@@ -119,12 +120,21 @@ pub(super) fn images(pods: &[&Pod], events: &[Event]) -> Verdict {
 }
 
 /// Whether the volumes are there. Told by events only: a pod that waits for them says no more than `ContainerCreating`.
-pub(super) fn volumes(pods: &[&Pod], events: &[Event]) -> Verdict {
+/// `made_for`: the instance, if an agent made its certificate.
+pub(super) fn volumes(pods: &[&Pod], events: &[Event], made_for: Option<&str>) -> Verdict {
     for pod in pods {
         let creating = waiting(pod).any(|(_, reason, _)| matches!(reason, "ContainerCreating" | "PodInitializing"));
         let known = last_event(events, *pod, &["FailedMount", "FailedAttachVolume", "FailedMapVolume"]);
         if let (true, Some(text)) = (creating, known) {
             let hint = match &text {
+                _ if made_for.is_some_and(|name| text.contains(&format!("\"{}\" not found", names::curve(name)))) => {
+                    format!(
+                        "no broker can join without the certificate that the instance was started with: start it anew, with another \
+                     one: `agentctl rekey {} --namespace {}`",
+                        made_for.unwrap_or_default(),
+                        namespace(pod)
+                    )
+                }
                 _ if text.contains("secret") && text.contains("not found") => "create the Secret".to_owned(),
                 _ if text.contains("configmap") && text.contains("not found") => "create the ConfigMap".to_owned(),
                 _ => {

@@ -147,6 +147,18 @@ fn another_cluster_under_the_same_name_can_neither_confirm_nor_evict_nor_release
     }
 }
 
+/// The danger: who was thrown out by a cluster is never offered to the one that has its name now.
+#[test]
+fn what_one_cluster_threw_out_another_under_the_same_name_is_asked_for() {
+    let mut world = World::new();
+    let known_as = |world: &mut World, uid: &str| world.peers.get_mut("west").unwrap().uid = Some(uid.into());
+    known_as(&mut world, "first");
+    world.named(&["west"]).step().say("west", BurstPhase::Evicted).step();
+    world.confirm("west").step().is(BurstPhase::Evicted, None);
+    known_as(&mut world, "second");
+    world.step().is(BurstPhase::Offered, Some("west"));
+}
+
 /// The danger: who deletes the Burst makes its slot look free.
 #[test]
 fn a_burst_that_is_made_anew_goes_to_who_held_its_slot() {
