@@ -27,7 +27,7 @@ use tributary_tests::federation::SYSTEM;
 
 use crate::clusters::{Cut, Network};
 use crate::ground::{clusters, in_lead, in_pod, pod, real, skip, until_all_answer, until_up};
-use crate::release::{RELEASE, Releases, kill_leader, with_releases};
+use crate::release::{FREEZE, KILL, RELEASE, Releases, to_leader, with_releases};
 
 /// Roots of two brokers, each with a burst of two, and how these reach the lead.
 const ROOTS: [(&str, &str); 2] = [("delta", "NodePort"), ("canal", "Tunnel")];
@@ -153,10 +153,11 @@ impl Chaos<'_> {
         let (began, mut took) = (now(), BTreeSet::new());
         let what = match below(rng, 8) {
             0 => {
-                if kill_leader(one, site).await != Ok(true) {
+                let (line, what) = [(KILL, "was killed"), (FREEZE, "froze for 20 s")][below(rng, 2) as usize];
+                if to_leader(one, site, line).await != Ok(true) {
                     return;
                 }
-                format!("the leader on {name} was killed")
+                format!("the leader on {name} {what}")
             }
             1 => {
                 let Ok(leader) = one.leader().await else { return };

@@ -202,17 +202,25 @@ pub(crate) fn names(pods: &[Pod]) -> Vec<String> {
     pods.iter().map(ResourceExt::name_any).collect()
 }
 
-/// Kills the process that leads the cluster of this index with -9; `false` where nobody says how to run something on a node.
-pub(crate) async fn kill_leader(one: &Installed<'_>, index: usize) -> Result<bool, String> {
+/// Kills the leader with -9.
+pub(crate) const KILL: &str = "kill -9 $leader";
+
+/// Freezes the leader for 20 s: its kernel still answers for it, so nobody is told that it is gone.
+pub(crate) const FREEZE: &str = "(kill -STOP $leader && sleep 20 && kill -CONT $leader)";
+
+/// Runs this line on the node of the agent that leads the cluster of this index, with `leader` as its process; `false`
+/// where nobody says how to run something on a node.
+pub(crate) async fn to_leader(one: &Installed<'_>, index: usize, line: &str) -> Result<bool, String> {
     let leader = one.leader().await?;
     let node = leader.spec.as_ref().and_then(|spec| spec.node_name.clone()).expect("it runs on a node");
     let statuses = leader.status.and_then(|status| status.container_statuses).expect("it runs");
     let id = statuses[0].container_id.clone().expect("it has a container");
     let container = id.rsplit('/').next().expect("RUNTIME://ID");
-    let kill = format!(
+    let line = format!(
         "found=1; for one in /proc/[0-9]*; do if grep -qs {container} $one/cgroup; then \
-         kill -9 ${{one#/proc/}} && found=0; fi; done; exit $found"
+         leader=${{one#/proc/}}; {line} && found=0; fi; done; exit $found"
     );
     let (clusters, _) = clusters().expect("agents were installed");
-    clusters.on_node(index, &node, &kill).map_err(|error| format!("{error:#}"))
+    let done = tokio::task::spawn_blocking(move || clusters.on_node(index, &node, &line));
+    done.await.expect("it ends").map_err(|error| format!("{error:#}"))
 }

@@ -19,7 +19,7 @@ use tributary_tests::federation::SYSTEM;
 
 use crate::clusters::Cut;
 use crate::ground::{clusters, in_lead, real, skip, until_all_answer, until_up};
-use crate::release::{Installed, RELEASE, Releases, kill_leader, with_releases};
+use crate::release::{FREEZE, Installed, KILL, RELEASE, Releases, to_leader, with_releases};
 
 /// Roots of two brokers, each with a burst of two, and how these reach the lead.
 const ROOTS: [(&str, &str); 2] = [("river", "NodePort"), ("canal", "Tunnel")];
@@ -80,23 +80,25 @@ async fn the_scenario(releases: &Releases<'_>) {
     }
     begun.goes_on("the agents were restarted").await;
 
-    let mut led = Vec::new();
-    for (index, one) in releases.both.iter().enumerate() {
-        led.push(one.holder().await.unwrap());
-        if !kill_leader(one, index).await.unwrap() {
-            skip("leaders that are killed: nobody says how to run something on a node");
-            led.pop();
+    for (line, happened) in [(KILL, "were killed with -9"), (FREEZE, "froze for 20 s")] {
+        let mut led = Vec::new();
+        for one in &releases.both {
+            begun.kubectl(one, &format!("-n {SYSTEM} rollout status deployment {RELEASE} --timeout=180s")).await;
+            led.push(one.holder().await.unwrap());
         }
-    }
-    for (one, led) in releases.both.iter().zip(&led) {
-        eventually(format!("another process leads on {}", one.access.name), async || {
-            let now = one.holder().await?;
-            if now == *led { Err(format!("{now} still leads")) } else { one.leader().await.map(drop) }
-        })
-        .await;
-    }
-    if !led.is_empty() {
-        begun.goes_on("both leaders were killed with -9").await;
+        let both = releases.both.iter().enumerate().map(|(index, one)| to_leader(one, index, line));
+        if futures::future::try_join_all(both).await.unwrap() != [true, true] {
+            skip(&format!("leaders that {happened}: nobody says how to run something on a node"));
+            continue;
+        }
+        for (one, led) in releases.both.iter().zip(&led) {
+            eventually(format!("another process leads on {}", one.access.name), async || {
+                let now = one.holder().await?;
+                if now == *led { Err(format!("{now} still leads")) } else { one.leader().await.map(drop) }
+            })
+            .await;
+        }
+        begun.goes_on(&format!("both leaders {happened}")).await;
     }
 
     for (one, spare) in releases.both.iter().zip(&spare) {
