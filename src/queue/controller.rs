@@ -383,7 +383,9 @@ impl Queueing {
                 Ok(Some(left))
             }
             // Asking again would hold its room for ever.
-            (Err(error), None) if error.cause().is_invalid() || error.cause().is_denied() => {
+            (Err(error), None)
+                if error.cause().is_invalid() || error.cause().is_denied() || error.cause().is_of_policy() =>
+            {
                 let status = job::refused(status, &kind, &chain(&error), self.clock.wall());
                 self.applier.apply_status(job, &status).await?;
                 self.tell(job, &status).await;

@@ -309,12 +309,12 @@ async fn a_flux_job_that_a_policy_refuses_keeps_its_place_and_runs_once_that_is_
     let federation = together().await;
     let [east, ..] = places(&federation, "policy-jobs").await;
     apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 2}})).await;
-    let waits = async |name: &str, what: &str| {
+    let waits = async |name: &str, what: &str, behind: u32| {
         let status = told(&east, name, JobPhase::Ready, what).await;
         let finished = status.conditions.iter().find(|one| one.type_ == "Finished").unwrap();
         assert_eq!((finished.status.as_str(), finished.reason.as_str()), ("Unknown", "RefusedByPolicy"));
         assert!(status.message.contains("the night shift makes nothing"), "{}", status.message);
-        taken(&east, 1, 0).await;
+        taken(&east, 1, behind).await;
     };
 
     // Of the Job of its MiniCluster. One that was made directly asks again when it is tried again, and holds nothing meanwhile.
@@ -323,7 +323,7 @@ async fn a_flux_job_that_a_policy_refuses_keeps_its_place_and_runs_once_that_is_
     east.condition("direct", condition::READY, "False", "CannotCreate").await;
     taken(&east, 0, 0).await;
     submit(&east, "night", json!({"size": 2})).await;
-    waits("night", "its instance cannot be made now: ").await;
+    waits("night", "its instance cannot be made now: ", 1).await;
     policy.removed().await;
     until(&east, "night", JobPhase::Running).await;
     jobs(&east).delete("night", &DeleteParams::default()).await.unwrap();
@@ -337,7 +337,7 @@ async fn a_flux_job_that_a_policy_refuses_keeps_its_place_and_runs_once_that_is_
         "metadata": {"name": "tried"}, "spec": interactive(1)});
     counts(&east.mini_clusters(), tried).await;
     submit(&east, "many", json!({"size": 1})).await;
-    waits("many", "its MiniCluster cannot be made now: ").await;
+    waits("many", "its MiniCluster cannot be made now: ", 0).await;
     policy.removed().await;
     until(&east, "many", JobPhase::Running).await;
     jobs(&east).delete("many", &DeleteParams::default()).await.unwrap();

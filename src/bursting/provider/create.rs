@@ -130,21 +130,25 @@ impl Provider {
     async fn refused_pod(&self, key: &SlotKey, template: &PodTemplateSpec) -> Result<Option<Rejection>, RequestError> {
         let metadata = template.metadata.clone().unwrap_or_default();
         let name = Some(format!("{}-0", key.1));
-        // A policy against pods that nobody controls does not mean those of a Job.
-        let job = OwnerReference {
-            api_version: Job::API_VERSION.to_owned(),
-            kind: Job::KIND.to_owned(),
-            name: key.1.clone(),
-            uid: "00000000-0000-0000-0000-000000000000".to_owned(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        };
-        let metadata = ObjectMeta { name, owner_references: Some(vec![job]), ..metadata };
-        let pod = Pod { metadata, spec: template.spec.clone(), status: None };
+        let mut pod = Pod { metadata: ObjectMeta { name, ..metadata }, spec: template.spec.clone(), status: None };
         let pods: Api<Pod> = Api::namespaced(self.shared.clients.writer.clone(), &key.0);
         let params = PostParams { dry_run: true, ..PostParams::default() };
         let Err(error) = pods.create(&params, &pod).await else { return Ok(None) };
         let error = RequestError::new("check", format!("a pod of {}/{}", key.0, key.1), error);
+        if error.cause().is_of_policy() {
+            // It may be about pods that nobody controls.
+            pod.metadata.owner_references = Some(vec![OwnerReference {
+                api_version: Job::API_VERSION.to_owned(),
+                kind: Job::KIND.to_owned(),
+                name: key.1.clone(),
+                uid: "00000000-0000-0000-0000-000000000000".to_owned(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]);
+            if pods.create(&params, &pod).await.is_ok() {
+                return Ok(None);
+            }
+        }
         match judge_refusal(error.cause()) {
             Judged::Fine => Ok(None),
             Judged::Later => Err(error),
