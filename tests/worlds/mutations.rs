@@ -391,8 +391,8 @@ const MUTATIONS: [Mutation; 53] = [
         "a burst that cannot be made says why on both sides",
         "one refused object stops others, or nobody hears of it",
         "src/bursting/provider/controller.rs",
-        "if !(makes && known) {",
-        "if !(makes && known) || $out {",
+        "});\n                    if known.is_none() {",
+        "});\n                    if known.is_none() || $out {",
     ),
     without(
         "a Burst that is refused keeps no other one back",
