@@ -151,7 +151,7 @@ impl Writes {
         }
     }
 
-    /// Restores and follows what may change while an incarnation lives: each part of it, whatever becomes of the others.
+    /// Restores and follows what may change while an incarnation lives: each part of it, also if others fail.
     /// Returns what it runs without, if that is known, and the first failure.
     pub(crate) async fn maintain(
         &self,

@@ -152,7 +152,7 @@ impl Provider {
     }
 }
 
-/// What a pod means that could not be let go of its request: all else goes on if that is refused, and the pod waits.
+/// A pod could not be taken from its request. If the API server refuses that, all else goes on, and the pod waits.
 fn stays_booked(error: RequestError) -> Result<(), RequestError> {
     match error.cause() {
         cause if cause.is_not_found() || cause.is_conflict() => Ok(()),

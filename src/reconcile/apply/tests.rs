@@ -103,7 +103,7 @@ async fn pods_start_without_the_ends_of_the_tunnel_where_those_are_refused() {
 
 /// The danger: a policy refuses a deadline, and the instance is neither suspended nor gets its Services back.
 #[tokio::test]
-async fn each_part_of_the_upkeep_is_tried_whatever_becomes_of_the_others() {
+async fn each_part_of_the_upkeep_is_tried_though_others_fail() {
     let (known, rendered) = lake();
     let label = [("queue".to_owned(), Some("a".to_owned()))];
     let job = JobChange {

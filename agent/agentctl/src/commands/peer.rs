@@ -363,7 +363,7 @@ pub(super) fn in_use(peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst
     ours.chain(theirs).collect()
 }
 
-/// What another cluster holds that had the name of the peer before: nothing that is done to the peer frees it.
+/// Slots that an earlier cluster of this name holds: nothing that is done to the ClusterPeer frees them.
 fn of_another(peer: &ClusterPeer, bursts: &[Burst]) -> Option<String> {
     let name = peer.name_any();
     // Those behind a tunnel come free by themselves.
@@ -385,7 +385,7 @@ fn of_another(peer: &ClusterPeer, bursts: &[Burst]) -> Option<String> {
     })
 }
 
-/// Says so to whoever does something to the peer.
+/// Says so to the person who changes the peer.
 fn tell_of_another(target: &Target, peer: &ClusterPeer, bursts: &[Burst]) {
     if let Some(told) = of_another(peer, bursts) {
         output::remark(&paste::whole(&told, target));

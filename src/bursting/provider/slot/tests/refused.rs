@@ -47,7 +47,7 @@ fn a_change_that_is_refused_is_told_and_holds_nothing_else_up() {
         assert_eq!(sizes(&step), (Some(3), Some(2)), "it is tried again, and what is made is what is stored");
         let told = "it cannot be changed: failed to write Service flux/lake-burst-0-lead: no more than two";
         assert_eq!((said(&step, &key).message.as_str(), status(&step).unwrap().message.as_str()), (told, told));
-        // Of what cannot be made at all, that is said.
+        // If it cannot be made at all, the message says that.
         world.memory.failed(Some(Tried::Objects), &error(403, "exceeded quota: team"));
         assert!(said(&world.step(), &key).message.starts_with("it cannot be made: "));
         *world.memory.refusal(Tried::Objects) = None;
@@ -99,7 +99,7 @@ fn a_burst_that_cannot_be_made_is_given_back_with_the_words() {
         let step = at(&mut world, 13 * WAIT + 3);
         assert_eq!(draining(&world).as_deref(), Some("PodsNotScheduled"), "{case}");
         assert_eq!(said(&step, &key).message, format!("leaving: {told}"));
-        // What is on record says it to whoever leads next.
+        // The record says it to the next leader.
         world.memory = Memory { looked_empty: true, ..Memory::default() };
         world.claim("east", DesiredBurst { hosted_uid: Some("hosted-uid".into()), ..offer() });
         let rejection = said(&at(&mut world, 13 * WAIT + 4), &key).rejection.unwrap();
