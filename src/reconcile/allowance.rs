@@ -133,7 +133,6 @@ fn least(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use jiff::Timestamp;
     use proptest::prelude::*;
@@ -143,7 +142,6 @@ mod tests {
     use crate::decide::Maintenance;
     use crate::dereference::JobState;
     use crate::in_place::{JobChange, JobSettings};
-    use crate::lead::LeadFacts;
     use crate::status::JobFacts;
 
     const NO_LIMIT: Option<i64> = None;
@@ -221,16 +219,8 @@ mod tests {
         let (boot_digest, files_digest) = (String::new(), String::new());
         let mini_cluster =
             MiniCluster::new("lake", MiniClusterSpec { deadline_seconds: Some(3600), ..Default::default() });
-        let known = Known {
-            mini_cluster: Arc::new(mini_cluster),
-            hosted: None,
-            job: JobState::Ours { facts: JobFacts::default(), boot_digest, files_digest, settings },
-            lead: LeadFacts::default(),
-            config_map: None,
-            services: Vec::new(),
-            service_pod: None,
-            bursts: Vec::new(),
-        };
+        let job = JobState::Ours { facts: JobFacts::default(), boot_digest, files_digest, settings };
+        let known = Known::alone(mini_cluster, job);
         (known, Decision::of(Action::Maintain(Maintenance { job: change, services, ..Maintenance::default() })))
     }
 

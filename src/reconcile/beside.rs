@@ -192,7 +192,6 @@ mod tests {
 
     use super::*;
     use crate::dereference::JobState;
-    use crate::lead::LeadFacts;
 
     /// The danger: somebody changes the port, and the Service and what the status says of it take each other's value for ever.
     #[test]
@@ -207,16 +206,8 @@ mod tests {
                 let ports = [json!({"port": 8050, "nodePort": port})];
                 from_value(json!({"metadata": {"name": "lake-lead"}, "spec": {"ports": ports}})).unwrap()
             });
-            let known = Known {
-                mini_cluster: Arc::new(lake),
-                hosted: None,
-                job: JobState::Absent,
-                lead: LeadFacts::default(),
-                config_map: None,
-                services: live.into_iter().map(Arc::new).collect(),
-                service_pod: None,
-                bursts: Vec::new(),
-            };
+            let services = live.into_iter().map(Arc::new).collect();
+            let known = Known { services, ..Known::alone(lake, JobState::Absent) };
             let with_port = rendered.services.iter().filter_map(|service| with_port(&known, service));
             let ports =
                 with_port.map(|service| (service.name_any(), service.spec.unwrap().ports.unwrap()[0].node_port));

@@ -444,16 +444,8 @@ mod tests {
         let spec = MiniClusterSpec { size: Some(2), ..MiniClusterSpec::default() };
         let mut object = MiniCluster::new("lake", spec);
         object.status = Some(MiniClusterStatus { maximum_size: 4, ..MiniClusterStatus::default() });
-        Known {
-            mini_cluster: Arc::new(object),
-            hosted: None,
-            job,
-            lead: LeadFacts::default(),
-            config_map: Some(FilesView { digest: "files".into(), quorum: None }),
-            services: Vec::new(),
-            service_pod: None,
-            bursts: Vec::new(),
-        }
+        let config_map = Some(FilesView { digest: "files".into(), quorum: None });
+        Known { config_map, ..Known::alone(object, job) }
     }
 
     fn with(mut known: Known, change: impl FnOnce(&mut MiniCluster)) -> Known {

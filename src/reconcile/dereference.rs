@@ -211,6 +211,23 @@ impl Caches {
     }
 }
 
+#[cfg(test)]
+impl Known {
+    /// Nothing else is there.
+    pub(crate) fn alone(mini_cluster: MiniCluster, job: JobState) -> Self {
+        Self {
+            mini_cluster: Arc::new(mini_cluster),
+            hosted: None,
+            job,
+            lead: LeadFacts::default(),
+            config_map: None,
+            services: Vec::new(),
+            service_pod: None,
+            bursts: Vec::new(),
+        }
+    }
+}
+
 impl Known {
     /// What rendering needs to know besides the object. A HostedBurst whose rank map cannot be read is an error of the
     /// root's or of a newer version, in a sentence.

@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use crate::decide::{Action, decide};
-    use crate::lead::{Exit, LeadFacts};
+    use crate::lead::Exit;
 
     const SETTLING: Duration = Duration::from_secs(2);
 
@@ -216,16 +216,7 @@ mod tests {
     }
 
     fn known(object: &MiniCluster, job: JobState) -> Known {
-        Known {
-            mini_cluster: Arc::new(object.clone()),
-            hosted: None,
-            job,
-            lead: LeadFacts::default(),
-            config_map: None,
-            services: Vec::new(),
-            service_pod: None,
-            bursts: Vec::new(),
-        }
+        Known::alone(object.clone(), job)
     }
 
     fn facts(uid: &str) -> JobFacts {

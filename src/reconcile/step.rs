@@ -174,7 +174,6 @@ mod tests {
     use crate::decide::Upkeep;
     use crate::dereference::{JobState, Known};
     use crate::in_place::JobSettings;
-    use crate::lead::LeadFacts;
     use crate::quota_gate::Reservation;
     use crate::refusal::{CANNOT_CREATE, Refusal};
     use crate::status::JobFacts;
@@ -224,18 +223,8 @@ mod tests {
         mini_cluster.spec.deadline_seconds = Some(3600);
         mini_cluster.status = Some(MiniClusterStatus { maximum_size: 4, ..MiniClusterStatus::default() });
         let rendering = Ok(Arc::new(render(&mini_cluster, &Context::default())));
-        let known = Known {
-            mini_cluster: Arc::new(mini_cluster),
-            hosted: None,
-            job,
-            lead: LeadFacts::default(),
-            config_map: None,
-            services: Vec::new(),
-            service_pod: None,
-            bursts: Vec::new(),
-        };
         View {
-            known,
+            known: Known::alone(mini_cluster, job),
             now: Now {
                 mono: Mono::from_start(Duration::from_secs(1000)),
                 wall: "2026-01-01T01:00:00Z".parse().unwrap(),

@@ -13,11 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tributary::api::flux_job::{FluxJobStatus, JobPhase, JobResult};
+use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::condition;
 use tributary::api::minicluster::Phase;
 use tributary_sandbox::annotations;
 use tributary_tests::eventually::eventually;
-use tributary_tests::scenario::{Place, interactive};
+use tributary_tests::scenario::{Place, bursting, interactive};
 
 use crate::queue::{apply, jobs, setups, submit, taken, told, until};
 use crate::shared::{places, together};
@@ -63,7 +64,12 @@ impl Policy {
         policy
     }
 
-    async fn about(place: &Place, (group, kind): (&str, &str), operation: &str, reason: &str) -> Self {
+    async fn about(place: &Place, about: (&str, &str), operation: &str, reason: &str) -> Self {
+        Self::that(place, about, operation, reason, "false").await
+    }
+
+    /// `allows`: what it asks of an object, in CEL.
+    async fn that(place: &Place, (group, kind): (&str, &str), operation: &str, reason: &str, allows: &str) -> Self {
         let name = format!("{}-{kind}-{}", place.namespace, operation.to_lowercase());
         let of = |place: &Place| place.client.clone();
         let spec = json!({
@@ -71,7 +77,7 @@ impl Policy {
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [kind],
             }]},
-            "validations": [{"expression": "false", "message": "the night shift makes nothing", "reason": reason}],
+            "validations": [{"expression": allows, "message": "the night shift makes nothing", "reason": reason}],
         });
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(of(place));
         made(&policies, json!({"metadata": {"name": name}, "spec": spec})).await;
@@ -125,6 +131,63 @@ async fn refused(place: &Place, name: &str, phase: Phase, words: &[&str]) {
         }
     })
     .await;
+}
+
+/// The danger: node ports are not allowed, a burst is declared, and not even the root's own brokers start.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_starts_without_the_service_of_its_lead_and_gets_it_once_that_is_allowed() {
+    let federation = together().await;
+    let [east, ..] = places(&federation, "no-node-ports").await;
+    quota(&east, json!({"services.nodeports": "0"})).await;
+    east.create("lake", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
+    east.running("lake").await;
+    let message = east.condition("lake", condition::SERVICES_READY, "False", "CannotCreate").await;
+    assert!(message.contains("exceeded quota: none") && message.ends_with("or use network.type: Tunnel"), "{message}");
+    no_quota(&east).await;
+    east.burst("lake", "lake-burst-0", BurstPhase::Ready).await;
+    eventually("it has all Services", async || {
+        let found =
+            east.status("lake").await?.conditions.into_iter().find(|one| one.type_ == condition::SERVICES_READY);
+        found.map_or(Ok(()), |found| Err(found.message))
+    })
+    .await;
+    east.delete("lake").await;
+}
+
+/// The dangers: a policy about pods that nobody controls keeps all bursts away; and of one that runs, nobody hears any more,
+/// since a change of it is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn bursts_run_beside_policies_of_the_provider_and_say_what_those_refuse() {
+    let federation = together().await;
+    let [east, west, _] = places(&federation, "policy-bursts").await;
+    let allows = "has(object.metadata.ownerReferences)";
+    let bare = Policy::that(&west, ("", "pods"), "CREATE", "Forbidden", allows).await;
+    let pod = json!({"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    counts(&west.pods(), pod).await;
+    let sized = |size: u32| json!([{"size": size, "maxSize": 2, "peer": "west"}]);
+    east.create("lake", bursting(1, sized(1))).await;
+    east.burst("lake", "lake-burst-0", BurstPhase::Ready).await;
+    bare.removed().await;
+
+    let policy = Policy::about(&west, ("tributary.dev", "hostedbursts"), "UPDATE", "Forbidden").await;
+    // The policy is seen to count by what it does.
+    eventually("both sides say why it does not grow", async || {
+        let size = if west.hosted().get("lake-burst-0").await.unwrap().spec.size == 1 { 2 } else { 1 };
+        east.change("lake", json!({"flux": {"bursting": {"clusters": sized(size)}}})).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let there = west.hosted().get("lake-burst-0").await.unwrap().status.unwrap_or_default().message;
+        let here = east.burst_now("lake", "lake-burst-0").await?.status.unwrap_or_default().message;
+        let told = |message: &str| message.contains("it cannot be changed: ") && message.contains("the night shift");
+        if told(&there) && told(&here) { Ok(()) } else { Err(format!("{there:?} and {here:?}")) }
+    })
+    .await;
+    assert!(
+        east.burst_now("lake", "lake-burst-0").await.unwrap().status.unwrap().ready_brokers > 0,
+        "what runs goes on"
+    );
+    policy.removed().await;
+    east.delete("lake").await;
+    west.empty("lake-burst-0").await;
 }
 
 /// The Job is taken; its pods are not, since none of their containers requests anything.

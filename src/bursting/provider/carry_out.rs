@@ -301,11 +301,7 @@ impl Provider {
             Err(error) => {
                 self.is_taken(key, &error);
                 let Refused { why, lasts } = Refused::of(&error);
-                // What an earlier burst of this name left behind goes by itself.
-                match lasts && error.taken().is_none() {
-                    true => Err(NoCertificate::Refused(why)),
-                    false => Err(why.into()),
-                }
+                Err(if lasts { NoCertificate::Refused(why) } else { why.into() })
             }
         }
     }

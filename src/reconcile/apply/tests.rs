@@ -9,7 +9,6 @@ use tributary_render::{Context, Ends, render};
 use super::*;
 use crate::dereference::JobState;
 use crate::in_place::JobChange;
-use crate::lead::LeadFacts;
 
 const REFUSAL: &str = "admission webhook \"w\" denied the request: no";
 
@@ -47,17 +46,7 @@ fn lake() -> (Known, Rendered) {
     let metadata = json!({"name": "lake", "namespace": "hpc", "uid": "u"});
     let lake: MiniCluster = from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
     let rendered = render(&lake, &Context::default()).unwrap();
-    let known = Known {
-        mini_cluster: Arc::new(lake),
-        hosted: None,
-        job: JobState::Absent,
-        lead: LeadFacts::default(),
-        config_map: None,
-        services: Vec::new(),
-        service_pod: None,
-        bursts: Vec::new(),
-    };
-    (known, rendered)
+    (Known::alone(lake, JobState::Absent), rendered)
 }
 
 fn name_of(request: &str) -> String {

@@ -378,8 +378,8 @@ fn of_another(peer: &ClusterPeer, bursts: &[Burst]) -> Option<String> {
     let all: Vec<String> = held.map(release).collect();
     (!all.is_empty()).then(|| {
         format!(
-            "another cluster, which was called {name} before, holds slots of ours and keeps them; once nothing of them runs there, they are freed \
-             by {}",
+            "an earlier cluster of the name {name} holds slots of ours, and keeps them. Once nothing of ours runs there any more, \
+             free them: {}",
             all.join(", ")
         )
     })

@@ -248,15 +248,14 @@ fn not_deleted(found: &Found) -> Verdict {
     }
     let (cause, hint) = match object.finalizers() {
         [] => ("it is being deleted, and so is what was made for it".to_owned(), FINALIZERS.to_owned()),
-        // Of the one who deletes it, and of Kubernetes.
+        // Kubernetes' own, for those who want the Job and the pods to go first.
         [one] if one == "foregroundDeletion" => {
-            let leaving: Vec<_> = found.pods.iter().map(ResourceExt::name_any).take(3).collect();
-            let (namespace, _) = key(found);
-            let hint = format!("what keeps a pod is said by `kubectl describe pods --namespace {namespace}`");
-            (
-                format!("it is being deleted, and Kubernetes waits for its Job and its pods: {}", leaving.join(", ")),
-                hint,
-            )
+            let (namespace, name) = key(found);
+            let pods = format!("{} of its pods", found.pods.len());
+            let hint = format!(
+                "what keeps a pod is said by `kubectl describe pods --namespace {namespace} --selector job-name={name}`"
+            );
+            (format!("it is being deleted, and Kubernetes waits for its Job and {pods}"), hint)
         }
         some => (format!("it is being deleted, and waits for {}", some.join(", ")), FINALIZERS.to_owned()),
     };

@@ -205,3 +205,18 @@ fn what_is_left_to_another_controller_says_to_whom() {
     let ours = left(tributary::api::minicluster::MANAGER, Value::Null);
     assert_eq!(ours.unmet.unwrap().reason, "NotObserved");
 }
+
+#[test]
+fn what_is_gone_and_what_waits_to_go_is_named() {
+    let mount = "MountVolume.SetUp failed for volume \"curve\" : secret \"lake-curve\" not found";
+    let pods = vec![waits(0, "ContainerCreating", ""), running(1, "True")];
+    let without_certificate = with_events(with_pods(pods), vec![event("Pod", "lake-0-x", "FailedMount", mount)]);
+    let mut object = starting();
+    object.metadata.deletion_timestamp = Some(of(json!("2026-01-01T00:00:00Z")));
+    object.metadata.finalizers = Some(vec!["foregroundDeletion".to_owned()]);
+    let goes = Found { mini_cluster: Some(object), ..with_pods(vec![running(0, "True"), running(1, "True")]) };
+    let cases =
+        [("a pod that needs a certificate that is gone", without_certificate), ("deleted after its pods", goes)];
+    let texts = cases.map(|(case, found)| shown(case, &mini_cluster::explain(&found)));
+    insta::assert_snapshot!(texts.join("\n\n"));
+}
