@@ -61,6 +61,16 @@ impl<K: Ord + Clone> Pace<K> {
         self.buckets.insert(key.clone(), Bucket { full, turn });
         turn
     }
+
+    /// Whether it is the turn of a thing now. If not, that costs it nothing: who asks too fast is answered at the pace.
+    pub(crate) fn try_turn(&mut self, key: &K, now: Mono) -> bool {
+        let before = self.buckets.get(key).copied();
+        let its_turn = self.turn(key, now) <= now;
+        if let Some(before) = before.filter(|_| !its_turn) {
+            self.buckets.insert(key.clone(), before);
+        }
+        its_turn
+    }
 }
 
 #[cfg(test)]

@@ -73,8 +73,8 @@ pub enum CredentialRefusal {
     /// The burst is not placed on the asking peer, or is of another incarnation.
     #[error("the burst is not placed on this peer in this incarnation")]
     NotForYou,
-    /// The Secret does not exist yet, or could not be read: ask again.
-    #[error("the certificate cannot be read at the moment")]
+    /// The Secret does not exist yet, or could not be read, or the peer asks too often: ask again.
+    #[error("it cannot now; if that stays, the events of the Burst and the log of the agent there say why")]
     NotReady,
     /// The connection broke, or no answer came in time: ask again.
     #[error("the peer did not answer")]

@@ -39,7 +39,6 @@ use super::plan::{self, Given, PlanChange};
 use super::progress;
 use crate::nodes::{NodeView, PodView};
 use crate::note::Note;
-use crate::provider::materialize;
 use crate::provider::slot::ClaimKey;
 use crate::shared::{FirstRound, Shared};
 use crate::turns::{Line, Pace};
@@ -83,6 +82,8 @@ pub(crate) struct Root {
     first: FirstRound<ObjectKey>,
     /// When Bursts are looked at whose answers change at will.
     pace: Mutex<Pace<BurstUid>>,
+    /// When peers that ask for certificates are answered.
+    asked: Mutex<Pace<ClaimKey>>,
     fresh: Arc<WriteCache<Burst>>,
     pub(crate) looker: Arc<Looker>,
     /// Status writes of one process follow each other: each is made from the one before.
@@ -96,7 +97,7 @@ impl Root {
         let queue = Queue::in_lines(shared.clock.clone(), move |_| Line::Here(own.clone()));
         let (first, fresh, writing) = (FirstRound::default(), Arc::default(), Arc::default());
         let (looker, pace) = (Arc::new(Looker::new(shared.clone(), queue.clone())), Mutex::default());
-        Self { shared, applier, queue, first, pace, fresh, looker, writing }
+        Self { shared, applier, queue, first, pace, asked: Mutex::default(), fresh, looker, writing }
     }
 
     /// What a change of which object means for which key.
@@ -389,7 +390,9 @@ impl Root {
         let burst = self.of_uid(&request.burst).ok_or(CredentialRefusal::NotReady)?;
         let key = ObjectKey::of(&*burst);
         let peers = self.shared.peers();
-        if let Grant::Record(status) = credential::grant(&burst, peer, peers.get(peer), &request)? {
+        let grant = credential::grant(&burst, peer, peers.get(peer), &request)?;
+        credential::take_turn(&mut self.asked.lock(), peer, &request, self.shared.clock.mono())?;
+        if let Grant::Record(status) = grant {
             self.record(&burst, &status).await.map_err(|error| {
                 let error = chain(&error);
                 tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before that is on record");
@@ -415,25 +418,20 @@ impl Root {
         })?;
         let namespace = burst.namespace().unwrap_or_default();
         let secrets: Api<Secret> = Api::namespaced(self.shared.clients.reader.clone(), &namespace);
-        let name = &burst.spec.credential_secret;
-        let secret = match secrets.get_opt(name).await {
-            Ok(None) => {
-                let root = &burst.spec.root;
-                tracing::warn!(
-                    burst = %key,
-                    "Secret {namespace}/{name} with the certificate of {root} is gone: no more brokers can join until somebody puts \
-                     it back, or the instance starts anew"
-                );
-                None
+        let stored = secrets.get_opt(&burst.spec.credential_secret).await;
+        let stored = stored.map_err(|error| {
+            let error = chain(&error);
+            tracing::warn!(%peer, burst = %key, error, "a certificate is not handed out before its Secret can be read");
+            CredentialRefusal::NotReady
+        })?;
+        let text = match credential::of_instance(stored, &request.digest) {
+            Ok(text) => text,
+            Err(why) => {
+                let note = Note::warning("CertificateMissing", credential::missing(&burst, why));
+                self.shared.say(&*burst, "Place", vec![note]).await;
+                return Err(CredentialRefusal::NotReady);
             }
-            found => found.ok().flatten(),
         };
-        let text = secret.and_then(materialize::certificate).ok_or(CredentialRefusal::NotReady)?;
-        let digest = tributary_flux::Certificate::parse(&text).map(|certificate| certificate.digest().to_string());
-        if digest.ok().as_ref() != Some(&request.digest) {
-            tracing::warn!(burst = %key, "the Secret holds another certificate than the instance was started with");
-            return Err(CredentialRefusal::NotReady);
-        }
         tracing::info!(%peer, burst = %key, "the certificate is handed out");
         Ok(Credential::new(text))
     }

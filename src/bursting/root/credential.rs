@@ -1,10 +1,17 @@
 //! Who may have the certificate, decided on the Burst as it is stored at this moment.
 
-use tributary_api::burst::{Burst, BurstStatus, CredentialRecipient};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient};
+use tributary_clock::Mono;
 use tributary_contract::{CredentialRefusal, CredentialRequest, PeerName};
+use tributary_flux::Certificate;
 
 use super::{hold, offer};
 use crate::peers::PeerView;
+use crate::provider::materialize;
+use crate::provider::slot::ClaimKey;
+use crate::turns::Pace;
 
 /// What must happen before the certificate goes out.
 #[derive(Clone, PartialEq, Debug)]
@@ -60,11 +67,55 @@ pub(crate) fn grant(
     Ok(Grant::Record(Box::new(status)))
 }
 
+/// Puts off a peer that asks for the same certificate faster than agents do: each answer reads a Secret, and is logged.
+///
+/// # Errors
+/// [`CredentialRefusal::NotReady`]
+pub(crate) fn take_turn(
+    asked: &mut Pace<ClaimKey>,
+    peer: &PeerName,
+    request: &CredentialRequest,
+    now: Mono,
+) -> Result<(), CredentialRefusal> {
+    if asked.try_turn(&(peer.clone(), request.burst.clone()), now) {
+        return Ok(());
+    }
+    tracing::debug!(%peer, burst = %request.burst, "a peer that asks for a certificate more than once a second is put off");
+    Err(CredentialRefusal::NotReady)
+}
+
+/// The certificate in the Secret of a root, if it is the one that the instance was started with; else what is wrong.
+pub(crate) fn of_instance(secret: Option<Secret>, digest: &str) -> Result<String, &'static str> {
+    let secret = secret.ok_or("is gone")?;
+    let text = materialize::certificate(secret).ok_or("has none")?;
+    match Certificate::parse(&text) {
+        Ok(certificate) if certificate.digest().to_string() == digest => Ok(text),
+        _ => Err("holds another one than the instance was started with"),
+    }
+}
+
+/// What people are told when it is not there.
+pub(crate) fn missing(burst: &Burst, why: &str) -> String {
+    let BurstSpec { credential_secret, root, .. } = &burst.spec;
+    let namespace = burst.namespace().unwrap_or_default();
+    format!(
+        "Secret {namespace}/{credential_secret} with the certificate of MiniCluster {root} {why}: no more brokers can join. Put \
+         the certificate of this instance back, or start the instance anew, which ends its jobs: \
+         `agentctl restart minicluster/{root} --namespace {namespace}`"
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use tributary_api::burst::BurstSpec;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use k8s_openapi::ByteString;
+    use tributary_clock::SeededRng;
+    use tributary_flux::CertificateMetadata;
 
     use super::*;
+    use crate::provider::memory::CREDENTIAL_AGAIN;
 
     fn burst() -> Burst {
         let spec =
@@ -94,6 +145,57 @@ mod tests {
         assert_eq!(status.credential_recipients.len(), 1);
         burst.status = Some(*status);
         assert_eq!(grant(&burst, &"west".into(), Some(&view("a")), &request()), Ok(Grant::Recorded));
+    }
+
+    /// The danger: brokers wait for ever, and no cluster says for what.
+    #[test]
+    fn only_the_certificate_of_the_instance_goes_out_and_another_is_told() {
+        let made = |seed| {
+            let metadata =
+                CertificateMetadata { name: "lake".into(), hostname: "lake".into(), created: Timestamp::UNIX_EPOCH };
+            Certificate::generate(&mut SeededRng::new(seed), &metadata).unwrap()
+        };
+        let secret = |text: &str| {
+            let data = [("curve.cert".to_owned(), ByteString(text.as_bytes().to_vec()))].into();
+            Some(Secret { data: Some(data), ..Secret::default() })
+        };
+        let (own, other) = (made(1), made(2));
+        let read = |secret| of_instance(secret, &own.digest().to_string());
+        assert_eq!(read(secret(own.expose())), Ok(own.expose().to_owned()));
+        for (stored, why) in [
+            (None, "is gone"),
+            (Some(Secret::default()), "has none"),
+            (secret("curve"), "holds another one than the instance was started with"),
+            (secret(other.expose()), "holds another one than the instance was started with"),
+        ] {
+            assert_eq!(read(stored), Err(why));
+        }
+        let mut burst = burst();
+        burst.metadata.namespace = Some("flux".into());
+        (burst.spec.root, burst.spec.credential_secret) = ("lake".into(), "lake-curve".into());
+        let text = missing(&burst, "is gone");
+        assert!(
+            text.starts_with("Secret flux/lake-curve with the certificate of MiniCluster lake is gone: no more"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn who_asks_all_the_time_is_put_off_and_who_asks_as_agents_do_never() {
+        let at = |millis| Mono::from_start(Duration::from_millis(millis));
+        let mut asked = Pace::default();
+        let mut answered = |peer: &str, now| take_turn(&mut asked, &peer.into(), &request(), now).is_ok();
+        // It is started anew once and again, and asks at once each time.
+        assert!((0..8).all(|start| answered("west", at(start * 300))));
+        let (mut honest, mut flood) = (at(2_400), 0);
+        for millis in 2_400..120_000 {
+            flood += usize::from(millis % 8 == 0 && answered("north", at(millis)));
+            if at(millis) >= honest {
+                assert!(answered("west", honest), "{millis}");
+                honest = honest + CREDENTIAL_AGAIN;
+            }
+        }
+        assert!((100..130).contains(&flood), "it costs once a second, and is answered as often: {flood}");
     }
 
     /// The danger: the cluster that holds the slot is forgotten, and two run its ranks.

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint};
+use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, TransportErrorCode};
 use tokio::time::{sleep, timeout};
 use tributary_clock::SharedClock;
 use tributary_contract::PeerName;
@@ -31,6 +31,9 @@ const ANSWER: Duration = Duration::from_secs(20);
 
 /// How much earlier than the next address each one is tried (RFC 8305, section 5).
 const HEAD_START: Duration = Duration::from_millis(250);
+
+/// How soon one is tried again that takes nobody at the moment.
+const CROWDED: Duration = Duration::from_millis(250);
 
 /// Why a cluster could not join. [`JoinError::hint`] says what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,7 +62,7 @@ pub enum JoinError {
     },
     /// Somebody else answers.
     #[error(
-        "who answers at {endpoint} has no certificate of the authority that the token of cluster `{cluster}` names"
+        "the agent at {endpoint} shows a certificate of another authority than the token of cluster `{cluster}` names"
     )]
     OtherAuthority {
         /// Where.
@@ -155,7 +158,10 @@ impl JoinError {
                      it was made anew, the other cluster's owner removes the old peer there first, which ends its bursts; else give \
                      this cluster another cluster.name"
                 }
-                Refusal::Unacceptable => "are both agents of the same version? Compare: `agentctl version`",
+                Refusal::Unacceptable => {
+                    "correct what the message names: an endpoint is HOST:PORT; a cluster cannot join itself (--context names the \
+                     one that shall join). Else compare the versions: `agentctl version`"
+                }
                 Refusal::Unavailable => {
                     "try again: the token was not used up. The log of that cluster's agent says more"
                 }
@@ -289,14 +295,29 @@ async fn dial(token: &JoinToken, address: SocketAddr, clock: &SharedClock) -> Re
     let verdict = Verdict::default();
     let crypto = QuicClientConfig::try_from(tls::client(token, clock.clone(), verdict.clone()))
         .expect("ring has QUIC's initial cipher suite");
-    let connecting = endpoint
-        .connect_with(ClientConfig::new(Arc::new(crypto)), address, SERVER_NAME)
-        .map_err(|error| silent(error.to_string()))?;
-    let outcome = timeout(HANDSHAKE, connecting).await;
+    let config = ClientConfig::new(Arc::new(crypto));
+    let mut crowded = false;
+    let outcome = async {
+        loop {
+            let connecting =
+                endpoint.connect_with(config.clone(), address, SERVER_NAME).map_err(|error| error.to_string())?;
+            match connecting.await {
+                Err(ConnectionError::ConnectionClosed(close))
+                    if close.error_code == TransportErrorCode::CONNECTION_REFUSED && verdict.get().is_none() =>
+                {
+                    crowded = true;
+                    sleep(CROWDED).await;
+                }
+                outcome => return outcome.map_err(|error| error.to_string()),
+            }
+        }
+    };
+    let outcome = timeout(HANDSHAKE, outcome).await;
     match (outcome, verdict.get()) {
         (_, Some(Err(wrong))) => Err(Failed::NotTheOne(wrong.clone())),
+        (Err(_), _) if crowded => Err(silent("others hold all places for joining: try again in a minute".to_owned())),
         (Err(_), _) => Err(silent(format!("no answer within {HANDSHAKE:?}"))),
-        (Ok(Err(error)), _) => Err(silent(error.to_string())),
+        (Ok(Err(problem)), _) => Err(silent(problem)),
         (Ok(Ok(connection)), Some(Ok(()))) => Ok(connection),
         // TLS cannot complete without the verifier; if it ever did, nobody would have been verified.
         (Ok(Ok(_)), None) => Err(Failed::NotTheOne(NotTheOne::Authority)),

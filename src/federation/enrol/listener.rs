@@ -1,22 +1,24 @@
 //! The side that made the token: one small request per connection, few connections at a time.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, Incoming, ServerConfig, TransportConfig, VarInt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tributary_clock::SharedClock;
+use tributary_clock::{Mono, SharedClock};
 
-use super::message::{Introduction, Refused, Request};
+use super::message::{Introduction, Refusal, Refused, Request};
 use super::{proto, tls};
 use crate::identity::IdentityStore;
-use crate::transport::quic::socket;
+use crate::mesh::rejected_peers::RejectedPeers;
+use crate::transport::quic::{Neighbours, network_of, socket};
 use crate::wire::registry::StreamKind;
 use crate::wire::{frame, limits};
 
@@ -25,6 +27,9 @@ const LIMIT: Duration = Duration::from_secs(15);
 
 /// Connections at a time. People join clusters, and not many at once.
 const CROWD: usize = 16;
+
+/// Those of one address, behind which there may be many clusters: who says nothing on them must not keep out others.
+const OF_ONE: usize = 8;
 
 /// How long whoever asked has to acknowledge the answer.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -79,7 +84,8 @@ impl EnrolListener {
 
     /// Serves until dropped. What has begun then is broken off.
     pub async fn serve(self) {
-        let free = Arc::new(Semaphore::new(CROWD));
+        let (free, neighbours) = (Arc::new(Semaphore::new(CROWD)), Neighbours::default());
+        let refused = Arc::new(Mutex::new(RejectedPeers::default()));
         let mut requests = JoinSet::new();
         loop {
             tokio::select! {
@@ -94,17 +100,22 @@ impl EnrolListener {
                         let _ = incoming.retry();
                         continue;
                     }
+                    let Some(place) = neighbours.admit(incoming.remote_address().ip(), OF_ONE) else {
+                        incoming.refuse();
+                        continue;
+                    };
                     // Each handshake with the newest identity.
                     let config = config(&self.identities, &self.clock, &self.transport);
-                    let registrar = self.registrar.clone();
+                    let (registrar, clock, refused) = (self.registrar.clone(), self.clock.clone(), refused.clone());
                     requests.spawn(async move {
                         let remote = incoming.remote_address();
-                        match timeout(LIMIT, attend(incoming, config, &*registrar)).await {
+                        let is_news = |refusal| is_news(&mut refused.lock(), clock.mono(), remote.ip(), refusal);
+                        match timeout(LIMIT, attend(incoming, config, &*registrar, is_news)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%remote, %error, "a request to join broke off"),
                             Err(_) => tracing::debug!(%remote, "a request to join was not completed in time"),
                         }
-                        drop(permit);
+                        drop((permit, place));
                     });
                 }
                 Some(_) = requests.join_next() => {}
@@ -127,7 +138,12 @@ fn config(identities: &IdentityStore, clock: &SharedClock, transport: &Arc<Trans
     config
 }
 
-async fn attend(incoming: Incoming, config: ServerConfig, registrar: &dyn Registrar) -> io::Result<()> {
+async fn attend(
+    incoming: Incoming,
+    config: ServerConfig,
+    registrar: &dyn Registrar,
+    is_news: impl Fn(Refusal) -> bool,
+) -> io::Result<()> {
     let connection = incoming.accept_with(Arc::new(config))?.await?;
     let remote = connection.remote_address();
     let (mut send, mut recv) = connection.accept_bi().await?;
@@ -142,9 +158,10 @@ async fn attend(incoming: Incoming, config: ServerConfig, registrar: &dyn Regist
             let outcome = registrar.enrol(request).await;
             match &outcome {
                 Ok(_) => tracing::info!(%remote, token, %cluster, "a cluster has joined"),
-                Err(Refused { refusal, message }) => {
+                Err(Refused { refusal, message }) if is_news(*refusal) => {
                     tracing::warn!(%remote, token, %cluster, %refusal, message, "a cluster may not join");
                 }
+                Err(_) => {}
             }
             outcome
         }
@@ -158,4 +175,26 @@ async fn attend(incoming: Incoming, config: ServerConfig, registrar: &dyn Regist
     // Whoever asked closes the connection once it has the answer.
     let _ = timeout(LAST_WORDS, connection.closed()).await;
     Ok(())
+}
+
+/// Whether to log that somebody was refused: a stranger once a minute; who has shown the secret of a token, always.
+fn is_news(strangers: &mut RejectedPeers, now: Mono, from: IpAddr, refusal: Refusal) -> bool {
+    refusal != Refusal::WrongToken || strangers.is_news(now, &network_of(from).to_string(), &refusal.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The danger: who may not join finds no word of it in the log, because somebody tries secrets from the same address.
+    #[test]
+    fn strangers_are_logged_once_a_minute_and_who_has_a_token_always() {
+        let mut strangers = RejectedPeers::default();
+        let mut logged = |from: &str, refusal| is_news(&mut strangers, Mono::ZERO, from.parse().unwrap(), refusal);
+        let host = |number: usize| format!("2001:db8::{number:x}");
+        assert_eq!((0..1_000).filter(|number| logged(&host(*number), Refusal::WrongToken)).count(), 1, "one network");
+        assert!(logged("192.0.2.1", Refusal::WrongToken), "it has not filled the memory");
+        assert!(!logged("::ffff:192.0.2.1", Refusal::WrongToken), "the same, as a dual-stack socket has it");
+        assert_eq!((0..9).filter(|_| logged("192.0.2.1", Refusal::Expired)).count(), 9);
+    }
 }

@@ -11,7 +11,8 @@
 //! | a token is read from the API server | it is not there: only the SHA-256 of 256 random bits is |
 //! | a token is used twice | its uses are counted in its Secret, with the resource version as precondition |
 //! | a token is used, or made, to become a cluster that is known already | on both sides a known name keeps its UID and its authorities ([`message::Known`]); others are refused |
-//! | garbage, slow or many clients | one small frame, a time limit, few connections at a time |
+//! | garbage, slow or many clients | one small frame, a time limit, few connections at a time, and fewer of one address |
+//! | somebody tries secrets without end | the [`Registrar`] makes one request a second for all of them; they are logged once a minute per address |
 //!
 //! | part | what it does |
 //! |---|---|

@@ -162,6 +162,45 @@ async fn every_failure_has_a_sentence_and_a_hint() {
     insta::assert_snapshot!(shown.join("\n"));
 }
 
+/// Connections from this address that say nothing, as many as it gets.
+async fn hold(token: &JoinToken, from: &str, listener: SocketAddr) -> Vec<quinn::Connection> {
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls::client(token, clock(0), Default::default()));
+    let config = quinn::ClientConfig::new(Arc::new(crypto.unwrap()));
+    let silent = quinn::Endpoint::client(from.parse().unwrap()).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.extend(silent.connect_with(config.clone(), listener, crate::identity::tls::SERVER_NAME).unwrap().await);
+    }
+    held
+}
+
+/// The danger: one machine holds all places, and renews them for as long as there is a token.
+#[tokio::test]
+async fn who_connects_and_says_nothing_keeps_out_nobody_else() {
+    let [east, west] = ["east", "west"].map(|name| Authority::create(name, noon()).unwrap());
+    let (address, _) = listen(store(&east, "east"), Ok(introduction(&east, "east")));
+    let token = token(&east, address);
+    let held = hold(&token, "127.0.0.2:0", address).await;
+    assert_eq!(held.len(), 8);
+    join(&token, &introduction(&west, "west"), &Literal, &clock(0)).await.unwrap();
+}
+
+/// Many clusters may be behind one address: that of a node, or of a NAT.
+#[tokio::test]
+async fn who_finds_no_place_joins_as_soon_as_one_is_free() {
+    let [east, west] = ["east", "west"].map(|name| Authority::create(name, noon()).unwrap());
+    let (address, _) = listen(store(&east, "east"), Ok(introduction(&east, "east")));
+    let token = token(&east, address);
+    let held = hold(&token, "127.0.0.1:0", address).await;
+    assert_eq!(held.len(), 8);
+    let freed = async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        drop(held);
+    };
+    let (own, clock) = (introduction(&west, "west"), clock(0));
+    tokio::join!(join(&token, &own, &Literal, &clock), freed).0.unwrap();
+}
+
 #[tokio::test]
 async fn a_listener_that_is_dropped_is_closed() {
     let east = Authority::create("east", noon()).unwrap();

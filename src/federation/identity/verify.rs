@@ -195,8 +195,8 @@ impl Verdict<'_> {
             rustls::Error::InvalidCertificate(E::Expired | E::ExpiredContext { .. }) if facts.not_after < now => (
                 RefusalReason::CertificateExpired,
                 format!(
-                    "the certificate of cluster `{name}` expired at {}, and it is {now}: renew it there \
-                     (`agentctl federation issue --cluster {name}`)",
+                    "the certificate of cluster `{name}` expired at {}, and it is {now}: who renews it is said by \
+                     `agentctl --context {name} check`",
                     facts.not_after
                 ),
             ),
@@ -327,7 +327,7 @@ mod tests {
                 "against spec.trustBundle of ClusterPeer `west`",
             ),
             (dialled_by(&west, &east, &[with_bundle("")], now()), R::UntrustedCertificate, "holds no PEM certificate"),
-            (dialled_by(&west, &east, &[spec("west")], now() + 2 * HOUR), R::CertificateExpired, "renew it there"),
+            (dialled_by(&west, &east, &[spec("west")], now() + 2 * HOUR), R::CertificateExpired, "who renews it"),
             (dialled_by(&west, &east, &[spec("west")], now() - HOUR), R::CertificateExpired, "clock of one of the two"),
             (
                 dialled(&west, &east, &spec("north"), now()),

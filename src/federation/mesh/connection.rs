@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tributary_clock::{Mono, Now, SharedClock};
 
 use super::ConnId;
-use super::rate_limit::RateLimit;
+use super::rate_limit::Allowances;
 use super::serve::Server;
 use crate::session::Misbehaviour;
 use crate::transport::{CloseReason, Link, RecvHalf, SendHalf, Traffic};
@@ -78,6 +78,8 @@ pub(super) struct Shared {
     pub(super) happened: mpsc::Sender<(ConnId, Happened)>,
     /// Answers requests.
     pub(super) server: Server,
+    /// How much peers may say.
+    pub(super) allowances: Allowances,
     /// Time.
     pub(super) clock: SharedClock,
     /// How long the peer may leave what we write unread.
@@ -175,9 +177,9 @@ async fn converse(
 }
 
 async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, shared: Shared) {
-    let Shared { happened, clock, .. } = shared;
+    let Shared { happened, allowances, clock, .. } = shared;
     let mut buf = BytesMut::new();
-    let mut allowance = RateLimit::new(clock.mono());
+    let allowance = allowances.of(&link.identity().name, clock.mono()).frames;
     let mut mentioned = false;
     loop {
         buf.reserve(READ);
@@ -189,7 +191,7 @@ async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, shared: Share
             match frame::take(&mut buf, limits::CONTROL_FRAME) {
                 Ok(Some(frame)) => {
                     partial = false;
-                    let wait = allowance.take(clock.mono(), frame.len());
+                    let wait = allowance.lock().take(clock.mono(), frame.len());
                     if happened.send((id, Happened::Frame(frame))).await.is_err() {
                         return;
                     }
@@ -213,7 +215,8 @@ async fn read(id: ConnId, link: Arc<dyn Link>, mut recv: RecvHalf, shared: Share
             if happened.send((id, Happened::Heard)).await.is_err() {
                 return;
             }
-            sleep(allowance.take(clock.mono(), 0)).await;
+            let wait = allowance.lock().take(clock.mono(), 0);
+            sleep(wait).await;
         }
     }
 }
@@ -250,13 +253,13 @@ async fn write(
 async fn take_streams(
     id: ConnId,
     link: Arc<dyn Link>,
-    Shared { happened, server, clock, .. }: Shared,
+    Shared { happened, server, allowances, clock, .. }: Shared,
     established: watch::Receiver<bool>,
     mut control: Option<oneshot::Sender<(SendHalf, RecvHalf)>>,
 ) {
     let mut requests = JoinSet::new();
     let queries = Arc::new(Semaphore::new(limits::QUERIES_AT_A_TIME));
-    let mut allowance = RateLimit::new(clock.mono());
+    let allowance = allowances.of(&link.identity().name, clock.mono()).streams;
     let mut mentioned = false;
     loop {
         tokio::select! {
@@ -276,7 +279,7 @@ async fn take_streams(
                             server.serve(&peer, kind, send, recv).await;
                         }
                     });
-                    let wait = allowance.take_stream(clock.mono());
+                    let wait = allowance.lock().take_stream(clock.mono());
                     if !wait.is_zero() {
                         // Those that are open already wait for nobody; those that come count against the peer's limit.
                         if !std::mem::replace(&mut mentioned, true) {

@@ -20,7 +20,7 @@ mod metrics;
 mod owner;
 mod peer;
 mod rate_limit;
-mod rejected_peers;
+pub(crate) mod rejected_peers;
 mod report;
 pub mod resolve;
 mod serve;

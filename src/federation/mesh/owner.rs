@@ -16,6 +16,7 @@ use tributary_contract::{Epoch, PeerName, PeerReport, PeerSpec, PeerState};
 use super::connection::{Connection, Happened, Shared};
 use super::handle::{Links, Live};
 use super::metrics::MeshMetrics;
+use super::rate_limit::Allowances;
 use super::rejected_peers::{RejectedPeers, without_port};
 use super::serve::Server;
 use super::spawn::{MeshConfig, Ports};
@@ -116,7 +117,8 @@ impl Owner {
             limit: timers.request,
         };
         let (happened, told) = mpsc::channel(WAITING);
-        let shared = Shared { happened, server, clock: clock.clone(), patience: timers.silent };
+        let allowances = Allowances::default();
+        let shared = Shared { happened, server, allowances, clock: clock.clone(), patience: timers.silent };
         Self {
             membership: Membership::new(local),
             connections: BTreeMap::new(),
@@ -242,6 +244,7 @@ impl Owner {
     fn set_peers(&mut self) {
         let specs = self.peers.borrow_and_update().clone();
         self.transport.set_peers(&specs);
+        self.shared.allowances.retain(|peer| specs.contains_key(peer));
         self.membership.set_peers(self.now(), &specs);
         self.judge_all();
     }

@@ -4,9 +4,13 @@
 //! sends more is read more slowly: its own frames wait, by QUIC's flow control, and nobody else's. The same holds for the
 //! streams it opens: a provider asks for a certificate as often as it admits a burst, a few times a second.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tributary_clock::Mono;
+use tributary_contract::PeerName;
 
 /// Units that may be used at once: all states of a peer ([`crate::wire::limits::KEYS_PER_PEER`]), of 12 KiB
 /// each.
@@ -21,7 +25,31 @@ const UNIT: f64 = 4_096.0;
 /// Units that a stream costs: 512 at once, 128 a second.
 pub(super) const STREAM: f64 = 32.0;
 
-/// What is left for one connection.
+/// What is left for each peer, over all its connections: one that connects anew has no more than it had.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowances(Arc<Mutex<BTreeMap<PeerName, Allowance>>>);
+
+/// What is left for one peer.
+#[derive(Clone, Debug)]
+pub(super) struct Allowance {
+    pub(super) frames: Arc<Mutex<RateLimit>>,
+    pub(super) streams: Arc<Mutex<RateLimit>>,
+}
+
+impl Allowances {
+    pub(super) fn of(&self, peer: &PeerName, now: Mono) -> Allowance {
+        let full = || Arc::new(Mutex::new(RateLimit::new(now)));
+        let new = || Allowance { frames: full(), streams: full() };
+        self.0.lock().entry(peer.clone()).or_insert_with(new).clone()
+    }
+
+    /// Forgets peers that are not known any more.
+    pub(super) fn retain(&self, is_known: impl Fn(&PeerName) -> bool) {
+        self.0.lock().retain(|peer, _| is_known(peer));
+    }
+}
+
+/// What is left of frames, or of streams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RateLimit {
     left: f64,

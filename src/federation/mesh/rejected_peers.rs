@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(3_600);
 
 /// Strangers, and peers that misbehave, that were mentioned lately.
 #[derive(Debug)]
-pub(super) struct RejectedPeers {
+pub(crate) struct RejectedPeers {
     mentioned: BTreeMap<(String, String), Mono>,
     quiet: Duration,
     remembered: usize,
@@ -35,7 +35,7 @@ impl RejectedPeers {
     }
 
     /// Whether to mention that `who` was turned away for `reason`.
-    pub(super) fn is_news(&mut self, now: Mono, who: &str, reason: &str) -> bool {
+    pub(crate) fn is_news(&mut self, now: Mono, who: &str, reason: &str) -> bool {
         self.mentioned.retain(|_, at| now.saturating_since(*at) < self.quiet);
         let key = (who.to_owned(), reason.to_owned());
         let news = !self.mentioned.contains_key(&key) && self.mentioned.len() < self.remembered;

@@ -58,10 +58,8 @@ impl Server {
         let request =
             CredentialRequest { burst: asked.burst.into(), incarnation: asked.incarnation, digest: asked.digest };
         let answer = match self.credentials.credential(peer, request).await {
-            Ok(credential) => {
-                tracing::info!(%peer, %burst, "certificate handed out");
-                proto::CredentialAnswer { certificate: Some(credential.expose().to_owned()), refusal: 0 }
-            }
+            // Who hands it out says so, with the name of the burst.
+            Ok(credential) => proto::CredentialAnswer { certificate: Some(credential.expose().to_owned()), refusal: 0 },
             Err(refusal) => {
                 tracing::debug!(%peer, %burst, %refusal, "certificate refused");
                 let number = match refusal {

@@ -79,7 +79,10 @@ pub(crate) fn judge(ours: &Hello, expected: &Expected, theirs: &Hello) -> Result
     if theirs.cluster_uid == ours.cluster_uid {
         return Err(Ending::new(
             CloseCode::WrongClusterUid,
-            format!("{} shows the UID of {} itself: one is a copy of the other", expected.name, ours.cluster),
+            format!(
+                "{} has the UID of {} itself: one is a copy of the other, so they cannot be peers; build one of them anew",
+                expected.name, ours.cluster
+            ),
         ));
     }
     Ok(version)

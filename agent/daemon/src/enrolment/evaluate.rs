@@ -52,16 +52,22 @@ impl Joining {
     }
 }
 
+/// Whether the secret that is shown is that of a token.
+pub(crate) fn knows(request: &Request, token: &JoinTokenRecord) -> bool {
+    !token.secret_hash.is_empty() && token.secret_hash == request.secret_hash
+}
+
+/// What is told to those who do not know the secret, whether there is such a token or not.
+pub(crate) fn wrong_token(request: &Request, own: &Introduction) -> Refused {
+    let message =
+        format!("there is no token `{}` with this secret in cluster `{}`", shown(&request.token), own.cluster);
+    Refusal::WrongToken.because(message)
+}
+
 /// The verdict.
 pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
     let Case { request, own, now, .. } = case;
-    // Whoever does not know the secret learns nothing but that.
-    let token = case.token.filter(|token| !token.secret_hash.is_empty() && token.secret_hash == request.secret_hash);
-    let Some(token) = token else {
-        let message =
-            format!("there is no token `{}` with this secret in cluster `{}`", shown(&request.token), own.cluster);
-        return Err(Refusal::WrongToken.because(message));
-    };
+    let token = case.token.filter(|token| knows(request, token)).ok_or_else(|| wrong_token(request, own))?;
     if now >= token.expires {
         return Err(Refusal::Expired.because(format!("the token expired at {}, and it is {now} there", token.expires)));
     }

@@ -7,16 +7,20 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 use tributary::api::join_token::{JoinTokenRecord, secret_name};
 use tributary::api::labels::manager;
 use tributary::api::peer::ClusterPeer;
-use tributary::clock::SharedClock;
+use tributary::clock::{Mono, SharedClock};
+use tributary::cluster::ObjectKey;
+use tributary::cluster::caches::Cache;
 use tributary::cluster::client::Clients;
 use tributary::cluster::error::{Cause, chain};
 use tributary::federation::enrol::{Introduction, Refusal, Refused, Registrar, Request};
 
-use super::evaluate::{Admitted, Case, evaluate};
+use super::evaluate::{Admitted, Case, evaluate, knows, wrong_token};
 
 /// How often a use is tried again that somebody else's came before.
 const TRIES: u32 = 5;
@@ -24,10 +28,21 @@ const TRIES: u32 = 5;
 /// What an API server that is busy gets before that.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// How long the watch may take to show a token that was made a moment ago, and how long until the second look.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
+const SHOWN_LOOK: Duration = Duration::from_millis(50);
+
+/// How often the API server is asked for a token that the watch does not show.
+const UNSHOWN_EVERY: Duration = Duration::from_secs(1);
+
 /// The registrar of this cluster.
 pub(crate) struct Handler {
     clients: Clients,
     namespace: String,
+    /// The tokens, as the watch shows them.
+    tokens: Cache<Secret>,
+    /// When the API server may be asked again for one that it does not show.
+    next_look: Mutex<Mono>,
     own: watch::Receiver<Arc<Introduction>>,
     clock: SharedClock,
 }
@@ -37,10 +52,11 @@ impl Handler {
     pub(crate) fn new(
         clients: Clients,
         namespace: String,
+        tokens: Cache<Secret>,
         own: watch::Receiver<Arc<Introduction>>,
         clock: SharedClock,
     ) -> Self {
-        Self { clients, namespace, own, clock }
+        Self { clients, namespace, tokens, next_look: Mutex::default(), own, clock }
     }
 
     async fn take_in(&self, request: &Request) -> Result<Introduction, Refused> {
@@ -49,6 +65,16 @@ impl Handler {
         // The id is a stranger's word until the secret is found right: nothing but letters and digits gets into a name.
         let id: String = request.token.chars().filter(char::is_ascii_alphanumeric).take(16).collect();
         let name = secret_name(&id.to_ascii_lowercase());
+        // A stranger waits as long for a token that there is as for one that there is not.
+        let key = ObjectKey::namespaced(&self.namespace, &name);
+        let known = async {
+            while !self.tokens.of(&key).is_some_and(|secret| knows(request, &JoinTokenRecord::read(&secret))) {
+                sleep(SHOWN_LOOK).await;
+            }
+        };
+        if timeout(SHOWN_WITHIN, known).await.is_err() && !self.is_stored(&secrets, &name, request).await {
+            return Err(wrong_token(request, &self.own.borrow()));
+        }
         for _ in 0..TRIES {
             let secret = secrets.get_opt(&name).await.map_err(unavailable)?;
             let token = secret.as_ref().map(JoinTokenRecord::read);
@@ -72,6 +98,21 @@ impl Handler {
             }
         }
         Err(Refusal::Unavailable.because("its API server is busy, or others are using the token at this moment"))
+    }
+
+    /// Whether there is a token that the watch, which may be behind, does not show. All strangers together cost the API server
+    /// one request each [`UNSHOWN_EVERY`].
+    async fn is_stored(&self, secrets: &Api<Secret>, name: &str, request: &Request) -> bool {
+        let now = self.clock.mono();
+        {
+            let mut next = self.next_look.lock();
+            if now < *next {
+                return false;
+            }
+            *next = now + UNSHOWN_EVERY;
+        }
+        let found = secrets.get_opt(name).await.ok().flatten();
+        found.is_some_and(|secret| knows(request, &JoinTokenRecord::read(&secret)))
     }
 
     /// Stores what is known of a token. `None`: read and judge once more.
@@ -118,7 +159,7 @@ async fn may_be_tried_again(error: kube::Error) -> Result<(), Refused> {
     let cause = Cause::from(error);
     if cause.is_overload() {
         tracing::warn!(error = chain(&cause), "a cluster that joins waits for the API server");
-        tokio::time::sleep(PAUSE).await;
+        sleep(PAUSE).await;
         return Ok(());
     }
     if cause.is_conflict() { Ok(()) } else { Err(unavailable(cause)) }
@@ -128,4 +169,95 @@ fn unavailable(cause: impl Into<Cause>) -> Refused {
     tracing::warn!(error = chain(&cause.into()), "failed to take in a cluster that joins");
     // What the API server says is not for strangers.
     Refusal::Unavailable.because("its agent cannot reach its API server, or does not lead any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::{Json, Router};
+    use jiff::Timestamp;
+    use kube::runtime::watcher::Event;
+    use tokio::net::TcpListener;
+    use tokio::time::Instant;
+    use tributary::clock::SystemClock;
+    use tributary::cluster::client::ConnectOptions;
+    use tributary::cluster::fence::Fence;
+    use tributary::cluster::requests::RequestMetrics;
+
+    use super::*;
+
+    const ID: &str = "abcd2345";
+
+    /// With an API server at this port of this machine.
+    async fn handler(tokens: Cache<Secret>, port: u16) -> Handler {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let kubeconfig = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:PORT"}}],
+            "users": [{"name": "a", "user": {}}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]}"#;
+        std::fs::write(file.path(), kubeconfig.replace("PORT", &port.to_string())).unwrap();
+        let (options, clock) =
+            (ConnectOptions { kubeconfig: Some(file.path().into()), context: None }, SystemClock::shared());
+        let (_, fence) = Fence::closed(clock.clone());
+        let clients = Clients::connect(&options, fence, &RequestMetrics::default(), &clock).await.unwrap();
+        Handler::new(clients, "agents".into(), tokens, watch::channel(Arc::default()).1, clock)
+    }
+
+    /// Token [`ID`], which has expired.
+    fn stored() -> serde_json::Value {
+        let record = JoinTokenRecord { id: ID.into(), secret_hash: "00ff".into(), ..JoinTokenRecord::default() };
+        serde_json::to_value(record.secret("agents")).unwrap()
+    }
+
+    async fn ask(desk: &Handler, token: &str, secret_hash: &str) -> Refusal {
+        let (token, secret_hash) = (token.to_owned(), secret_hash.to_owned());
+        let request = Request { token, secret_hash, who: Introduction::default(), clock: Timestamp::UNIX_EPOCH };
+        desk.take_in(&request).await.unwrap_err().refusal
+    }
+
+    /// The danger: whoever was given a token a moment ago hears that there is none.
+    #[tokio::test]
+    async fn a_token_that_the_watch_does_not_show_is_found_by_one_look_a_second() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let answer = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(Json(stored()))
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        let desk = handler(Cache::empty(), port).await;
+        let (one, other) = tokio::join!(ask(&desk, ID, "00ff"), ask(&desk, ID, "00ff"));
+        assert_eq!([one.min(other), one.max(other)], [Refusal::WrongToken, Refusal::Expired], "one is found");
+        assert_eq!(asked.load(Ordering::Relaxed), 2, "the look, and what is judged");
+        assert_eq!(ask(&desk, ID, "0000").await, Refusal::WrongToken);
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "the next second");
+    }
+
+    /// The danger: strangers make the agent ask its API server, as often as they like.
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_know_the_secret_of_a_token_costs_no_request_and_learns_nothing() {
+        let tokens = Cache::empty();
+        // Nobody reaches it: who gets that far is told so.
+        let desk = handler(tokens.clone(), 1).await;
+        // The look that all strangers share was had a moment ago.
+        *desk.next_look.lock() = Mono::from_start(Duration::MAX);
+        let ask = async |token: &str, secret_hash: &str| {
+            let (began, refusal) = (Instant::now(), ask(&desk, token, secret_hash).await);
+            (refusal, began.elapsed().as_secs())
+        };
+        let stranger = (Refusal::WrongToken, SHOWN_WITHIN.as_secs());
+        assert_eq!(ask(ID, "00ff").await, stranger, "there is none");
+        // The watch shows it while somebody asks who was given it a moment ago.
+        let shown = async {
+            sleep(SHOWN_WITHIN / 2).await;
+            tokens.take(Event::Apply(serde_json::from_value(stored()).unwrap()));
+        };
+        assert_eq!(tokio::join!(ask(ID, "00ff"), shown).0.0, Refusal::Unavailable);
+        for (token, secret_hash) in [(ID, "0000"), (ID, ""), ("other234", "00ff")] {
+            assert_eq!(ask(token, secret_hash).await, stranger, "{token} {secret_hash}");
+        }
+    }
 }

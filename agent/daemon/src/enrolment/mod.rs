@@ -82,6 +82,7 @@ impl Enrolment {
         let desk = Handler::new(
             self.clients.clone(),
             self.config.kubernetes.namespace.clone(),
+            cache.clone(),
             self.own.clone(),
             self.clock.clone(),
         );

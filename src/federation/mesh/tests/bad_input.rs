@@ -48,6 +48,25 @@ async fn a_flood_is_read_slowly_and_others_do_not_notice() {
     assert_eq!(a.state_of("ccc"), PeerState::Connected, "it is not cut off for it");
 }
 
+/// The danger: who is read slowly connects anew, and is read at full speed again.
+#[tokio::test(start_paused = true)]
+async fn a_flood_goes_on_where_it_was_whatever_connection_it_comes_by() {
+    let bed = Bed::new();
+    let (a, bb, mut raw) = Raw::established(&bed).await;
+    let (start, batch) = (bed.clock.mono(), framed(heartbeat()).repeat(15_000));
+    for round in 1..=3 {
+        let uid = format!("burst-{round}");
+        raw.write(&batch).await;
+        raw.say(put(round, &uid, &desired(&uid, 1))).await;
+        a.cluster.until("what follows the flood", |cluster| cluster.heard_generation("ccc", &uid) == Some(1)).await;
+        raw = Raw::again(&bed).await;
+        raw.greet(hello(1, 1)).await;
+    }
+    let took = bed.clock.mono().saturating_since(start);
+    assert!(took >= Duration::from_secs(6), "45,000 frames, of which 16,384 are read at once: {took:?}");
+    others_are_fine(&bed, &a, &bb, 1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_does_not_read_is_cut_off_and_holds_little() {
     let bed = Bed::new();

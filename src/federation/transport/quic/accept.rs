@@ -27,17 +27,19 @@ pub(super) const WAITING_LINKS: usize = 64;
 pub(crate) struct Crowd {
     /// Beyond these, newcomers are refused.
     pub handshakes: usize,
-    /// Beyond these of one address, newcomers from there are refused: who begins handshakes and leaves them holds up
-    /// himself, and not those who come from elsewhere.
+    /// Beyond these of one address that is proven, newcomers from there are refused: who begins handshakes and leaves them
+    /// holds up himself, and not those who come from elsewhere.
     pub of_one: usize,
     /// Beyond these, newcomers have to prove their address first (a QUIC Retry, RFC 9000, 8.1.2), which costs us nothing
     /// and a spoofer everything.
     pub unproven: usize,
+    /// The same for one address: who only says that it is his must not keep out whose it is.
+    pub unproven_of_one: usize,
 }
 
 impl Crowd {
     /// A handshake takes two signatures, under a millisecond; the rest of it is waiting for the other side.
-    pub(crate) const DEFAULT: Self = Self { handshakes: 64, of_one: 16, unproven: 32 };
+    pub(crate) const DEFAULT: Self = Self { handshakes: 64, of_one: 16, unproven: 32, unproven_of_one: 4 };
 }
 
 /// What incoming handshakes need.
@@ -63,25 +65,29 @@ impl Acceptor {
             return;
         }
         let acceptor = Arc::new(self);
-        let Crowd { handshakes, of_one, unproven } = acceptor.crowd;
+        let Crowd { handshakes, of_one, unproven, unproven_of_one } = acceptor.crowd;
         let free = Arc::new(Semaphore::new(handshakes));
-        let neighbours = Neighbours::default();
+        let (proven_ones, unproven_ones) = (Neighbours::default(), Neighbours::default());
         while let Some(incoming) = endpoint.accept().await {
             let Ok(permit) = free.clone().try_acquire_owned() else {
                 incoming.refuse();
                 continue;
             };
             let running = handshakes - free.available_permits();
-            if running > unproven && !incoming.remote_address_validated() && incoming.may_retry() {
-                // It fails only for those that may not retry.
-                let _ = incoming.retry();
-                continue;
-            }
-            let Some(place) = neighbours.admit(incoming.remote_address().ip(), of_one) else {
-                incoming.refuse();
-                continue;
+            let (from, proven) = (incoming.remote_address().ip(), incoming.remote_address_validated());
+            let place = match proven {
+                true => proven_ones.admit(from, of_one),
+                false if running > unproven => None,
+                false => unproven_ones.admit(from, unproven_of_one),
             };
-            tokio::spawn(acceptor.clone().admit(incoming, (permit, place), accepted.clone()));
+            match place {
+                Some(place) => {
+                    tokio::spawn(acceptor.clone().admit(incoming, (permit, place), accepted.clone()));
+                }
+                None if proven => incoming.refuse(),
+                // It fails for those only that have proven it.
+                None => drop(incoming.retry()),
+            }
         }
     }
 
@@ -155,16 +161,16 @@ impl Acceptor {
     }
 }
 
-/// Handshakes that run, by where they come from.
+/// What runs for strangers, by where they come from.
 #[derive(Clone, Default)]
-struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+pub(crate) struct Neighbours(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
 /// One of them; dropping it gives its place back.
-struct Neighbour(Neighbours, IpAddr);
+pub(crate) struct Neighbour(Neighbours, IpAddr);
 
 impl Neighbours {
     /// A place for another one, unless there are `limit` already.
-    fn admit(&self, from: IpAddr, limit: usize) -> Option<Neighbour> {
+    pub(crate) fn admit(&self, from: IpAddr, limit: usize) -> Option<Neighbour> {
         let from = network_of(from);
         let mut running = self.0.lock();
         let of_one = running.entry(from).or_default();
@@ -189,7 +195,7 @@ impl Drop for Neighbour {
 }
 
 /// Whoever has one address of IPv6 has the whole /64 (RFC 6177, 2).
-fn network_of(address: IpAddr) -> IpAddr {
+pub(crate) fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         address => address,

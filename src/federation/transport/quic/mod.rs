@@ -43,6 +43,7 @@ pub(crate) mod socket;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use accept::{Neighbours, network_of};
 pub use socket::BindError;
 
 use accept::Crowd;
