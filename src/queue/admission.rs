@@ -62,7 +62,7 @@ struct State {
 }
 
 /// What a round goes by, of one moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Look {
     /// The MiniClusters of the namespace.
     pub(super) mini_clusters: Vec<Arc<MiniCluster>>,
@@ -256,8 +256,7 @@ impl Admission {
         let began = began.or(hold.and_then(|hold| hold.since));
         let used = began.map_or(0, |began| started.unwrap_or(now).duration_since(began).as_secs().max(0));
         let term = hold.and_then(|hold| hold.limit);
-        let longest = setup.spec.max_duration.map(|longest| longest.seconds);
-        Some(Limits { longest: limits::shorter(longest, term), term, used })
+        Some(Limits { longest: limits::shorter(limits::longest(&setup.spec), term), term, used })
     }
 
     /// What the status of a MiniCluster has to say that it was let in with, given UID and parallelism of its Job.

@@ -135,16 +135,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing::flux_job;
 
     #[test]
     fn a_burst_is_made_anew_only_of_what_has_changed() {
         let (mut claims, mut made) = (Claims::default(), 0);
-        let mut job: FluxJob = serde_json::from_value(json!({
-            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
-            "metadata": {"name": "lammps", "namespace": "hpc", "uid": "u", "generation": 1},
-            "spec": {"image": "lammps:1", "command": "lmp"},
-        }))
-        .unwrap();
+        let mut job = flux_job(json!({}));
         let mut ask = |job: &FluxJob| {
             let _ = claims.of(job);
             let verdict = claims.burst(job, || {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tributary_api::burst::Burst;
-use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobPhase};
+use tributary_api::flux_job::{FluxJob, FluxJobStatus, JobPhase, JobResult};
 use tributary_api::flux_setup::{self, CheckNodes, FluxSetup, OverflowPolicy};
 use tributary_api::hosted_burst::HostedBurst;
 use tributary_api::minicluster::MiniCluster;
@@ -37,7 +37,7 @@ use tributary_cluster::worker::{Outcome, Queue};
 use tributary_cluster::{ObjectKey, RequestError};
 use tributary_render::quantity::milli;
 
-use super::admission::{Admission, Look};
+use super::admission::Admission;
 use super::claims::{self, Claims};
 use super::figures::QueueFigures;
 use super::hosted_usage::{self, HostedUsage};
@@ -48,7 +48,7 @@ use super::priorities::Priorities;
 use super::promises::Promises;
 use super::quota_waits::{self, QuotaWaits};
 use super::reservations;
-use super::round::{Round, View, round};
+use super::round::{Namespace, Round, View, round};
 
 /// FluxJobs of one round that are written at the same time.
 const AT_A_TIME: usize = 16;
@@ -82,7 +82,6 @@ pub struct Queueing {
     hosted: Cache<HostedBurst>,
     bursts: Cache<Burst>,
     cluster_peers: Cache<ClusterPeer>,
-    guests: HostedUsage,
     applier: Applier,
     events: Events,
     clock: SharedClock,
@@ -94,9 +93,7 @@ pub struct Queueing {
     /// What FluxJobs claim, by namespace.
     claims: Mutex<BTreeMap<String, Claims>>,
     promises: Promises,
-    nodes: Nodes,
-    peers: Peers,
-    sender: Sender,
+    ports: Ports,
     /// FluxJobs that the API server does not take now, and who tells that a ResourceQuota may have room.
     quota_waits: Mutex<QuotaWaits>,
     quotas: QuotaWatch<ObjectKey>,
@@ -113,7 +110,6 @@ impl Queueing {
         clock: SharedClock,
     ) -> (Arc<Self>, Vec<BoxFuture<'static, ()>>) {
         let (mini_clusters, hosted, bursts, cluster_peers) = watches;
-        let Ports { nodes, peers, sender, guests } = ports;
         let everything = Selection::default();
         let counts = Selection::named(flux_setup::NAME);
         let (setups, watch_setups) = caches::watched::<FluxSetup, _>(clients, &counts, SystemRng);
@@ -121,7 +117,7 @@ impl Queueing {
         let (jobs, watch_jobs) = caches::watched::<FluxJob, _>(clients, &everything, SystemRng);
         let rounds = Queue::new(clock.clone());
         let admission = Admission::new(setups.clone(), jobs.clone(), rounds.clone());
-        guests.leads_to(rounds.clone());
+        ports.guests.leads_to(rounds.clone());
         fn namespace(object: &impl kube::Resource) -> Vec<String> {
             object.meta().namespace.clone().into_iter().collect()
         }
@@ -171,7 +167,6 @@ impl Queueing {
             hosted,
             bursts,
             cluster_peers,
-            guests,
             applier: Applier::new(clients.writer.clone(), labels::manager::QUEUE),
             events,
             clock,
@@ -180,9 +175,7 @@ impl Queueing {
             admission,
             claims: Mutex::default(),
             promises: Promises::default(),
-            nodes,
-            peers,
-            sender,
+            ports,
             quota_waits: Mutex::default(),
             quotas: QuotaWatch::new(clients.reader.clone(), milli),
             _subscriptions: subscriptions,
@@ -207,7 +200,7 @@ impl Queueing {
         self.claims.lock().clear();
         self.promises.clear();
         self.admission.begin();
-        self.guests.begin();
+        self.ports.guests.begin();
     }
 
     /// What its worker does, for the metrics.
@@ -237,7 +230,7 @@ impl Queueing {
         }
         let unreadable = self.setups.unreadable().into_iter().filter_map(|setup| setup.key.namespace);
         let ruled = self.setups.objects().iter().filter_map(|setup| setup.namespace()).chain(unreadable).collect();
-        self.guests.listed(ruled);
+        self.ports.guests.listed(ruled);
         // Those included that asked while it was not known whether anybody rules their namespace.
         let namespaces: BTreeSet<String> = (self.mini_clusters().iter().filter_map(|object| object.namespace()))
             .chain(self.setups.objects().iter().filter_map(|object| object.namespace()))
@@ -453,24 +446,11 @@ impl Queueing {
             JobPhase::Ready if status.split.is_some() => Notice::normal("Queue", "Admitted", message),
             JobPhase::Ready => Notice::normal("Queue", "Admitted", "there is room for the whole of it"),
             JobPhase::Running => Notice::normal("Run", "Running", message),
+            JobPhase::Finished if status.result == Some(JobResult::Failed) => Notice::warning("Run", "Failed", message),
             JobPhase::Finished => Notice::normal("Run", "Finished", message),
         };
         self.events.publish(job, notice).await;
     }
-}
-
-/// All that a round of a namespace looks at.
-pub struct Namespace {
-    now: Timestamp,
-    setup: Option<Arc<FluxSetup>>,
-    unreadable: Option<String>,
-    priorities: Priorities,
-    jobs: Vec<Arc<FluxJob>>,
-    hosted: Vec<Arc<HostedBurst>>,
-    bursts: Vec<Arc<Burst>>,
-    cluster_peers: Vec<Arc<ClusterPeer>>,
-    left_alone: Vec<Arc<MiniCluster>>,
-    look: Look,
 }
 
 impl Controller for Queueing {
@@ -513,32 +493,11 @@ impl Controller for Queueing {
         let names = seen.hosted.iter().map(|hosted| hosted.name_any()).collect();
         let looks = seen.setup.as_ref().is_some_and(|setup| setup.spec.check_nodes == CheckNodes::Now);
         // One round after the other: what one lets in, the next one keeps room for.
-        self.guests.around(namespace, &names, |reserved| {
+        self.ports.guests.around(namespace, &names, |reserved| {
             let now = self.clock.mono();
             let elsewhere = if looks { self.promises.beside(namespace, now) } else { Vec::new() };
-            let view = View {
-                now: seen.now,
-                setup: seen.setup.as_ref(),
-                unreadable: seen.unreadable.as_deref(),
-                priorities: &seen.priorities,
-                jobs: &seen.jobs,
-                mini_clusters: &seen.look.mini_clusters,
-                left_alone: &seen.left_alone,
-                hosted: &seen.hosted,
-                reserved,
-                asked: &seen.look.asked,
-                granted: &seen.look.granted,
-                starts: &seen.look.starts,
-                growing: &seen.look.growing,
-                held: &seen.look.held,
-                bursts: &seen.bursts,
-                nodes: &self.nodes,
-                peers: &self.peers,
-                cluster_peers: &seen.cluster_peers,
-                began: *self.began.lock(),
-                sender: &self.sender,
-                elsewhere: &elsewhere,
-            };
+            let began = *self.began.lock();
+            let view = View { seen, reserved, elsewhere: &elsewhere, ports: &self.ports, began };
             // There is one round of a namespace at a time.
             let mut claims = self.claims.lock().remove(namespace).unwrap_or_default();
             let mut round = round(&view, &mut claims);

@@ -90,13 +90,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing::flux_job;
 
     fn job(returned: Option<JobReturn>) -> FluxJob {
-        let mut job: FluxJob = serde_json::from_value(json!({
-            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob", "metadata": {"name": "wide", "namespace": "hpc"},
-            "spec": {"image": "a", "command": "true", "size": 6},
-        }))
-        .unwrap();
+        let mut job = flux_job(json!({"size": 6}));
         job.status.get_or_insert_default().returned = returned;
         job
     }

@@ -115,55 +115,47 @@ fn waits_since(found: &MiniCluster) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-    use serde_json::{Value, json};
+    use serde_json::json;
+    use tributary_cluster::conditions::Statement;
 
     use super::*;
+    use crate::testing::{at, object};
 
-    fn condition(type_: &str, reason: &str, second: i64) -> Value {
-        let at = Timestamp::from_second(1_000_000 + second).unwrap().to_string();
-        json!({"type": type_, "status": "False", "reason": reason, "message": "", "lastTransitionTime": at})
+    fn condition(type_: &'static str, reason: &str, second: i64) -> Condition {
+        conditions::merged(&[], [Statement::fails(type_, reason, "")], None, at(second)).remove(0)
     }
 
     #[test]
     fn who_cannot_start_is_held_and_only_who_waits_for_room_waits() {
-        let job = |phase: &str, conditions: Value| -> FluxJob {
-            serde_json::from_value(json!({
-                "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
-                "metadata": {"name": "a", "creationTimestamp": Timestamp::from_second(1_000_000).unwrap().to_string()},
-                "spec": {}, "status": {"phase": phase, "conditions": conditions},
-            }))
-            .unwrap()
+        let job = |phase: &str, conditions: &[Condition]| -> FluxJob {
+            object("a", 0, json!({"spec": {}, "status": {"phase": phase, "conditions": conditions}}))
         };
-        for (phase, conditions, expected) in [
-            ("Waiting", json!([condition("Admitted", "Waiting", 0)]), "Waiting"),
-            ("Waiting", json!([condition("Admitted", "NodesTooSmall", 0)]), "Held"),
-            ("Waiting", json!([condition("Admitted", "Suspended", 0)]), "Held"),
-            ("Waiting", json!([condition("Valid", "NeverFits", 0)]), "Held"),
-            ("Running", json!([condition("Admitted", "Waiting", 0)]), "Running"),
+        for (phase, condition, expected) in [
+            ("Waiting", condition("Admitted", "Waiting", 0), "Waiting"),
+            ("Waiting", condition("Admitted", "NodesTooSmall", 0), "Held"),
+            ("Waiting", condition("Admitted", "Suspended", 0), "Held"),
+            ("Waiting", condition("Valid", "NeverFits", 0), "Held"),
+            ("Running", condition("Admitted", "Waiting", 0), "Running"),
         ] {
-            let job = job(phase, conditions);
+            let job = job(phase, &[condition]);
             assert_eq!(state(&job), expected);
             assert_eq!(job_waits_since(&job).is_some(), expected == "Waiting", "{expected}");
         }
         for phase in ["Requested", "Waiting", "Ready", "Running", "Finished"] {
-            assert!(STATES.contains(&state(&job(phase, json!([])))), "{phase} is counted");
+            assert!(STATES.contains(&state(&job(phase, &[]))), "{phase} is counted");
         }
         let mini_cluster = |reason: &str| -> MiniCluster {
-            serde_json::from_value(json!({
-                "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "metadata": {"name": "a"}, "spec": {},
-                "status": {"size": 0, "selector": "", "jobid": "", "maximumSize": 0, "conditions": [condition("Ready", reason, 7)]},
-            }))
-            .unwrap()
+            let conditions = [condition("Ready", reason, 7)];
+            let status = json!({"size": 0, "selector": "", "jobid": "", "maximumSize": 0, "conditions": conditions});
+            object("a", 0, json!({"spec": {}, "status": status}))
         };
-        let at = |second: i64| Some(Timestamp::from_second(1_000_000 + second).unwrap());
-        assert_eq!(waits_since(&mini_cluster("Queued")), at(7));
+        assert_eq!(waits_since(&mini_cluster("Queued")), Some(at(7)));
         assert_eq!(waits_since(&mini_cluster("Starting")), None);
         // The danger: it ended days ago, is started again, and has waited for days.
         for type_ in ["JobRequested", "Valid"] {
             let mut again = mini_cluster("Queued");
-            let since: Condition = serde_json::from_value(condition(type_, "Again", 90)).unwrap();
-            again.status.as_mut().unwrap().conditions.push(since);
-            assert_eq!(waits_since(&again), at(90), "{type_}");
+            again.status.as_mut().unwrap().conditions.push(condition(type_, "Again", 90));
+            assert_eq!(waits_since(&again), Some(at(90)), "{type_}");
         }
     }
 }

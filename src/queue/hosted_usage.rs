@@ -281,15 +281,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::testing::object;
 
     fn guest(name: &str, peer: &str, brokers: u32) -> HostedBurst {
-        serde_json::from_value(json!({
-            "apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst",
-            "metadata": {"name": name, "namespace": "hpc"},
-            "spec": {"peer": peer, "size": 1, "maxSize": brokers, "cores": 2, "gpus": 1, "template": {"containers": [
-                {"name": "beside", "resources": {"requests": {"memory": "1Gi"}}}, {"cores": 1, "runFlux": true}]}},
-        }))
-        .unwrap()
+        let template = json!({"containers": [
+            {"name": "beside", "resources": {"requests": {"memory": "1Gi"}}}, {"cores": 1, "runFlux": true}]});
+        let spec = json!({"peer": peer, "size": 1, "maxSize": brokers, "cores": 2, "gpus": 1, "template": template});
+        object(name, 0, json!({"spec": spec}))
     }
 
     fn setup(peers: serde_json::Value) -> FluxSetup {

@@ -54,6 +54,16 @@ pub(crate) enum Word {
     Starts(Start),
 }
 
+impl Word {
+    /// What one that does not start is told.
+    pub(crate) fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Waits(text) | Self::WaitsForNodes(text) | Self::Refused(_, text) => Some(text),
+            Self::Starts(_) => None,
+        }
+    }
+}
+
 /// By what a FluxSetup says MiniClusters of FluxJobs are made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
@@ -527,29 +537,13 @@ mod tests {
 
     use super::*;
     use crate::overflow::sender;
-
-    fn job(spec: Value) -> FluxJob {
-        let mut job: FluxJob = serde_json::from_value(json!({
-            "apiVersion": "tributary.dev/v1alpha1", "kind": "FluxJob",
-            "metadata": {"name": "lammps", "namespace": "hpc", "uid": "job-uid", "generation": 1},
-            "spec": {"image": "lammps:1", "command": "lmp -in in.reaxff"},
-        }))
-        .unwrap();
-        let mut merged = serde_json::to_value(&job.spec).unwrap();
-        merged.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        job.spec = serde_json::from_value(merged).unwrap();
-        job
-    }
+    use crate::testing::{at, flux_job};
 
     fn terms() -> Terms<'static> {
         static NEVER: Overflow =
             Overflow { policy: OverflowPolicy::Never, peers: Vec::new(), selector: None, prefer: Vec::new() };
         static SENDER: LazyLock<Sender> = LazyLock::new(sender);
         Terms { longest: None, overflow: &NEVER, sender: &SENDER, cluster_peers: &[], began: at(0) }
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_000_000 + second).unwrap()
     }
 
     fn in_phase(job: &FluxJob, phase: Phase) -> MiniCluster {
@@ -560,13 +554,18 @@ mod tests {
         found
     }
 
+    fn not_ready(found: &mut MiniCluster, reason: &str, message: &str) {
+        let said = Statement::fails(labels::condition::READY, reason, message);
+        found.status.as_mut().unwrap().conditions = conditions::merged(&[], [said], None, at(0));
+    }
+
     fn next(job: &FluxJob, found: Option<&MiniCluster>, word: Word, now: Timestamp) -> JobStep {
         step(job, &stage(job, found, None, Ok(None), &mut Claims::default()), word, terms(), now)
     }
 
     #[test]
     fn the_mini_cluster_is_what_the_job_says_over_what_it_brings() {
-        let job = job(json!({
+        let job = flux_job(json!({
             "size": 4, "tasks": 8, "workingDir": "/data", "environment": {"A": "1"}, "timeLimit": "10m",
             "resources": {"cpu": 2, "memory": "1Gi", "gpus": 1},
             "miniCluster": {"size": 99, "flux": {"optionFlags": "-v"}, "containers": [
@@ -575,11 +574,11 @@ mod tests {
         }));
         let made = serde_json::to_string_pretty(&mini_cluster(&job, Some(3600)).unwrap()).unwrap();
         insta::assert_snapshot!(made);
-        let plain = super::tests::job(json!({}));
+        let plain = flux_job(json!({}));
         assert_eq!(mini_cluster(&plain, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "the longest");
-        let brings = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 60}}));
+        let brings = flux_job(json!({"miniCluster": {"deadlineSeconds": 60}}));
         assert_eq!(mini_cluster(&brings, Some(3600)).unwrap().spec.deadline_seconds, Some(60));
-        let none = super::tests::job(json!({"miniCluster": {"deadlineSeconds": 0}}));
+        let none = flux_job(json!({"miniCluster": {"deadlineSeconds": 0}}));
         assert_eq!(mini_cluster(&none, Some(3600)).unwrap().spec.deadline_seconds, Some(3600), "none is too long");
         assert_eq!(mini_cluster(&none, None).unwrap().spec.deadline_seconds, Some(0));
     }
@@ -587,14 +586,14 @@ mod tests {
     #[test]
     fn gpus_count_as_the_job_says_them_by_whatever_name() {
         let gpus = |spec: Value| {
-            let made = mini_cluster(&job(spec), None).unwrap();
+            let made = mini_cluster(&flux_job(spec), None).unwrap();
             (Requests::of_mini_cluster(&made.spec).gpus, made.spec.pod.annotations.len())
         };
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2}})), (6, 0));
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2, "gpuResource": "nvidia.com/mig-3g.40gb"}})), (6, 0));
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpus": 2, "gpuResource": "example.com/wafer"}})), (6, 1));
         assert_eq!(gpus(json!({"size": 3, "resources": {"gpuResource": "example.com/wafer"}})), (0, 0));
-        let more = job(json!({"resources": {"gpus": 2, "gpuResource": "example.com/wafer"}}));
+        let more = flux_job(json!({"resources": {"gpus": 2, "gpuResource": "example.com/wafer"}}));
         let mut found = mini_cluster(&more, None).unwrap();
         assert!(covers(&more, &Start::Here, &found));
         let resources = &mut found.spec.containers[0].resources;
@@ -623,13 +622,13 @@ mod tests {
                 "spec.miniCluster.containers[0].comand: a Mini",
             ),
         ] {
-            let job = job(spec);
+            let job = flux_job(spec);
             let step = next(&job, None, Word::Starts(Start::Here), at(0));
             assert!(step.status.message.starts_with(told), "{}", step.status.message);
             assert_eq!((step.status.phase, step.then), (JobPhase::Waiting, Then::Nothing));
         }
         for (length, may) in [(52, true), (53, false), (64, false)] {
-            let mut job = job(json!({}));
+            let mut job = flux_job(json!({}));
             job.metadata.name = Some("a".repeat(length));
             let step = next(&job, None, Word::Starts(Start::Here), at(0));
             let valid = conditions::find(&step.status.conditions, VALID).unwrap();
@@ -637,7 +636,7 @@ mod tests {
             assert_eq!(told, (VALID, if may { "True" } else { "False" }, may), "{length} characters");
             assert_eq!(valid.message.contains("at most 52 are possible"), !may, "{}", valid.message);
         }
-        let mut admitted = job(json!({}));
+        let mut admitted = flux_job(json!({}));
         admitted.status = Some(next(&admitted, None, Word::Starts(Start::Here), at(0)).status);
         let foreign = MiniCluster::new("lammps", Default::default());
         let step = next(&admitted, Some(&foreign), Word::Starts(Start::Here), at(0));
@@ -648,13 +647,13 @@ mod tests {
 
     #[test]
     fn a_life() {
-        let mut job = job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
+        let mut job = flux_job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
         let mut go = |found: Option<MiniCluster>, word: Word, second: i64| {
             let step = next(&job, found.as_ref(), word, at(second));
             job.status = Some(step.status.clone());
             (step.status.phase, step.then, step.wake)
         };
-        let template = super::tests::job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
+        let template = flux_job(json!({"cleanup": "MiniCluster", "ttlAfterFinished": "1m"}));
         let wait = || Word::Waits("in line".into());
         assert_eq!(go(None, wait(), 0).0, JobPhase::Waiting);
         let (phase, then, _) = go(None, Word::Starts(Start::Here), 5);
@@ -677,7 +676,7 @@ mod tests {
     /// The danger: it is resumed in the morning, and an alert says that it has waited all night.
     #[test]
     fn a_job_waits_for_room_since_it_stands_in_line() {
-        let mut job = job(json!({"suspend": true}));
+        let mut job = flux_job(json!({"suspend": true}));
         let mut told = |suspend: bool, word: Word, second: i64| {
             job.spec.suspend = suspend;
             job.status = Some(next(&job, None, word, at(second)).status);
@@ -694,7 +693,7 @@ mod tests {
 
     #[test]
     fn a_job_that_was_split_stays_split_and_says_where_it_runs() {
-        let mut job = job(json!({"size": 4, "allowBurst": true}));
+        let mut job = flux_job(json!({"size": 4, "allowBurst": true}));
         let split = JobSplit { local: 1, away: 3, peer: Some("west".into()), ..JobSplit::default() };
         let made = |step: JobStep| match step.then {
             Then::Create(made) => (made.spec.size(), made.spec.flux.bursting.clusters[0].size(0)),
@@ -729,7 +728,7 @@ mod tests {
 
     #[test]
     fn the_mini_cluster_of_a_split_job_names_who_threw_its_other_part_out() {
-        let mut job = job(json!({"size": 4, "allowBurst": true}));
+        let mut job = flux_job(json!({"size": 4, "allowBurst": true}));
         let start = || Word::Starts(Start::Split(JobSplit { local: 1, away: 3, ..JobSplit::default() }));
         let written = |job: &FluxJob| match next(job, None, start(), at(0)).then {
             Then::Create(made) => made.metadata.annotations.and_then(|mut all| all.remove(labels::EVICTIONS)),
@@ -753,13 +752,11 @@ mod tests {
 
     #[test]
     fn a_job_whose_mini_cluster_is_refused_has_ended_and_leaves_nothing_that_could_run_later() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         assert_eq!(condition(job.status.as_ref().unwrap(), FINISHED), ("False", "NotFinished"));
         let mut found = in_phase(&job, Phase::Refused);
-        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": "no quota",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        not_ready(&mut found, "CannotCreate", "no quota");
         for second in 1..3 {
             let step = next(&job, Some(&found), Word::Starts(Start::Here), at(second));
             assert_eq!(step.then, Then::DeleteMiniCluster("mc-uid".into()), "nobody waits for it any more");
@@ -776,13 +773,11 @@ mod tests {
     /// The danger: a user's jobs end for good while another's hold the quota of their namespace.
     #[test]
     fn a_job_whose_mini_cluster_has_no_room_in_a_resource_quota_keeps_its_place() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         let mut found = in_phase(&job, Phase::Refused);
         let why = "failed to create Service hpc/lammps: services \"lammps\" is forbidden: exceeded quota: team";
-        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        not_ready(&mut found, "CannotCreate", why);
         for second in 1..3 {
             let step = next(&job, Some(&found), Word::Starts(Start::Here), at(second));
             assert_eq!((step.then, step.status.phase), (Then::Nothing, JobPhase::Ready));
@@ -803,7 +798,7 @@ mod tests {
     /// for a quota.
     #[test]
     fn a_refusal_that_has_nothing_to_do_with_a_job_does_not_end_it() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         let mut found = in_phase(&job, Phase::Refused);
         for (why, keeps) in [
@@ -814,9 +809,7 @@ mod tests {
             ("jobs.batch \"lammps\" is forbidden: status unknown for quota: team, resources: count/jobs.batch", true),
             ("jobs.batch \"lammps\" is forbidden: violates PodSecurity", false),
         ] {
-            let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+            not_ready(&mut found, "CannotCreate", why);
             let step = next(&job, Some(&found), Word::Starts(Start::Here), at(1));
             assert_eq!(step.status.phase == JobPhase::Ready, keeps, "{why}: {}", step.status.message);
             assert!(step.status.message.contains(why), "{}", step.status.message);
@@ -827,13 +820,11 @@ mod tests {
     /// room for ever.
     #[test]
     fn a_job_that_a_policy_refuses_keeps_its_place_for_ten_minutes() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         let mut found = in_phase(&job, Phase::Refused);
         let why = "failed to write Service hpc/lammps: admission webhook \"w\" denied the request: no";
-        let ready = json!({"type": "Ready", "status": "False", "reason": "CannotCreate", "message": why,
-            "lastTransitionTime": "2026-01-01T00:00:00Z"});
-        found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+        not_ready(&mut found, "CannotCreate", why);
         let starts = in_phase(&job, Phase::Starting);
         let mut told = |found: &MiniCluster, second| {
             let step = next(&job, Some(found), Word::Starts(Start::Here), at(second));
@@ -852,7 +843,7 @@ mod tests {
     #[test]
     fn since_when_a_policy_refuses_it_is_on_record_before_anything_is_made() {
         for start in [Start::Here, Start::Sent(JobSent::default())] {
-            let mut job = job(json!({}));
+            let mut job = flux_job(json!({}));
             let first = next(&job, None, Word::Starts(start.clone()), at(0)).status;
             job.status = Some(refused_for_now(first, true, at(30)));
             let again = next(&job, None, Word::Starts(start.clone()), at(40));
@@ -869,7 +860,7 @@ mod tests {
     /// The danger: it holds its room for ever, and nobody learns what it waits for.
     #[test]
     fn a_job_says_what_its_mini_cluster_waits_for() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         for (phase, reason, message) in [
             (Phase::Pending, "NameTaken", "Service hpc/lammps belongs to Deployment lammps"),
@@ -880,9 +871,7 @@ mod tests {
             (Phase::Starting, "Starting", "its brokers start"),
         ] {
             let mut found = in_phase(&job, phase);
-            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+            not_ready(&mut found, reason, message);
             let status = next(&job, Some(&found), Word::Starts(Start::Here), at(1)).status;
             assert_eq!((status.phase, status.message.as_str()), (JobPhase::Ready, message), "{reason}");
         }
@@ -890,7 +879,7 @@ mod tests {
 
     #[test]
     fn conditions_tell_how_it_stands() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         let mut seen = Vec::new();
         for (phase, reason) in [
             (Phase::Starting, "Starting"),
@@ -900,9 +889,7 @@ mod tests {
             (Phase::Succeeded, "Finished"),
         ] {
             let mut found = in_phase(&job, phase);
-            let ready = json!({"type": "Ready", "status": "False", "reason": reason, "message": "how it is",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            found.status.as_mut().unwrap().conditions = serde_json::from_value(json!([ready])).unwrap();
+            not_ready(&mut found, reason, "how it is");
             job.status = Some(next(&job, Some(&found), Word::Starts(Start::Here), at(0)).status);
             let status = job.status.as_ref().unwrap();
             let [running, finished] = [RUNNING, FINISHED].map(|type_| condition(status, type_));
@@ -921,7 +908,7 @@ mod tests {
 
     #[test]
     fn a_job_whose_mini_cluster_was_taken_away_has_failed() {
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         let found = in_phase(&job, Phase::Running);
         job.status = Some(next(&job, Some(&found), Word::Starts(Start::Here), at(0)).status);
         let step = next(&job, None, Word::Starts(Start::Here), at(1));
@@ -932,7 +919,7 @@ mod tests {
 
     #[test]
     fn a_mini_cluster_made_in_the_name_of_a_job_admits_it_once_it_has_a_job_of_its_own() {
-        let job = job(json!({}));
+        let job = flux_job(json!({}));
         let mut found = in_phase(&job, Phase::Pending);
         let waits = next(&job, Some(&found), Word::Waits("in line".into()), at(0)).status;
         assert_eq!((waits.admitted, waits.message.as_str()), (None, "its MiniCluster waits in line"));
@@ -942,7 +929,7 @@ mod tests {
 
     #[test]
     fn a_job_that_asks_for_more_once_it_was_let_in_covers_no_more_than_before() {
-        let mut job = job(json!({"size": 1}));
+        let mut job = flux_job(json!({"size": 1}));
         job.status = Some(next(&job, None, Word::Starts(Start::Here), at(0)).status);
         let small = mini_cluster(&job, None).unwrap();
         job.spec.size = 64;
@@ -957,7 +944,7 @@ mod tests {
 
     #[test]
     fn a_mini_cluster_that_is_larger_than_its_job_is_not_covered_by_it() {
-        let job = job(json!({"size": 2}));
+        let job = flux_job(json!({"size": 2}));
         let mut found = mini_cluster(&job, None).unwrap();
         assert!(is_of(&found, &job) && covers(&job, &Start::Here, &found));
         found.spec.size = Some(3);

@@ -57,3 +57,5 @@ pub mod requests;
 pub(crate) mod reservations;
 pub(crate) mod round;
 pub mod schedule;
+#[cfg(test)]
+mod testing;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tributary_api::duration::Lasting;
 use tributary_api::flux_job::FluxJob;
+use tributary_api::flux_setup::FluxSetupSpec;
 use tributary_api::minicluster::{DEFAULT_DEADLINE_SECONDS, MiniClusterSpec, within_count};
 
 /// Seconds after which the Job of a MiniCluster is ended; `None`: never.
@@ -15,6 +16,11 @@ pub fn of_mini_cluster(spec: &MiniClusterSpec) -> Option<i64> {
 pub fn of_job(job: &FluxJob, longest: Option<i64>) -> Option<i64> {
     let brought = job.spec.mini_cluster.get("deadlineSeconds").and_then(Value::as_i64);
     job.spec.time_limit.map(|limit| limit.seconds).or(brought.and_then(within_count)).or(longest)
+}
+
+/// Seconds that anything in a namespace takes at most.
+pub(crate) fn longest(setup: &FluxSetupSpec) -> Option<i64> {
+    setup.max_duration.map(|longest| longest.seconds)
 }
 
 /// By when others may plan on an end: not by the limit that each MiniCluster has that names none, about a year. The API server

@@ -19,9 +19,10 @@ use super::job::{self, Stage};
 use super::limits;
 use super::nodes::gang_of;
 use super::overflow::{self, Start};
+use super::priorities::Refused;
 use super::requests::Requests;
 use super::reservations::{self, Reservation};
-use super::round::{Candidate, View, Who};
+use super::round::{Candidate, Namespace, View, Who};
 use super::schedule::{Away, Running, Waiting};
 
 /// The line, and what stands before it.
@@ -41,15 +42,6 @@ pub(super) struct Line<'a> {
     pub(super) guests: BTreeMap<String, Requests>,
 }
 
-impl Line<'_> {
-    /// A burst of a peer: it was let in, and nobody knows when it ends.
-    fn guest(&mut self, peer: &str, room: Requests, since: Timestamp, gang: Gang) {
-        *self.guests.entry(peer.to_owned()).or_default() += room;
-        self.gangs.push(gang);
-        self.running.push(Running { room, since, until: None });
-    }
-}
-
 /// Whose spec the nodes are asked about.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'a> {
@@ -59,28 +51,18 @@ pub(super) enum Wanted<'a> {
 
 /// Sorts everything of a namespace by what it takes, or waits for.
 pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup: &FluxSetupSpec) -> Line<'a> {
-    let mut line = Line::default();
-    let longest = setup.max_duration.map(|longest| longest.seconds);
-    let until = |since: Timestamp, limit: Option<i64>| {
-        let ends = |limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX);
-        limits::foreseen(limit).map(ends)
-    };
+    let (mut line, seen) = (Line::default(), view.seen);
     // A whole instance of a peer that has ended takes nothing.
-    for hosted in view.hosted.iter().filter(|hosted| !hosted.has_ended()) {
+    for hosted in seen.hosted.iter().filter(|hosted| !hosted.has_ended()) {
         let (spec, since) = (&hosted.spec, created(&hosted.metadata.creation_timestamp));
         let wanted = hosted_usage::wanted(spec);
         let gang = gang_of(&hosted.namespace().unwrap_or_default(), &spec.slot, &wanted);
         line.guest(&spec.peer, hosted_usage::room_for(spec, &wanted), since, gang);
     }
     for (name, Reserved { peer, wanted, room }) in view.reserved {
-        let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
-        line.guest(peer, *room, view.now, gang_of(&namespace, name, wanted));
+        let namespace = seen.setup.as_ref().and_then(|setup| setup.namespace()).unwrap_or_default();
+        line.guest(peer, *room, seen.now, gang_of(&namespace, name, wanted));
     }
-    let admitted = |job: &FluxJob, uid: &str| {
-        let granted = view.granted.get(uid).copied();
-        let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
-        on_record.or(granted).filter(|_| job::is_admitted(job, granted.is_some()))
-    };
     let of_jobs: BTreeMap<&str, &Candidate<'a>> = candidates
         .iter()
         .filter_map(|candidate| match candidate.stage {
@@ -89,114 +71,141 @@ pub(super) fn classify<'a>(view: &View<'a>, candidates: &[Candidate<'a>], setup:
         })
         .collect();
     // What a HostedBurst makes counts with that.
-    let guests: BTreeSet<(Option<&str>, Option<&str>)> = (view.hosted.iter())
+    let guests: BTreeSet<(Option<&str>, Option<&str>)> = (seen.hosted.iter())
         .filter_map(|hosted| Some((Some(hosted.spec.slot.as_str()), Some(hosted.metadata.uid.as_deref()?))))
         .collect();
-    for found in view.mini_clusters {
-        let uid = found.uid().unwrap_or_default();
-        let is_guest = guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found)));
-        let let_in = view.granted.contains_key(&uid);
-        let asks = view.asked.contains(&uid) && !let_in;
+    for found in &seen.look.mini_clusters {
+        if !guests.contains(&(found.metadata.name.as_deref(), controller_uid(&**found))) {
+            let of = of_jobs.get(found.metadata.uid.as_deref().unwrap_or_default());
+            line.mini_cluster(seen, setup, found, of.copied());
+        }
+    }
+    for candidate in candidates {
+        line.job(seen, setup, candidate);
+    }
+    line
+}
+
+impl<'a> Line<'a> {
+    /// A burst of a peer: it was let in, and nobody knows when it ends.
+    fn guest(&mut self, peer: &str, room: Requests, since: Timestamp, gang: Gang) {
+        *self.guests.entry(peer.to_owned()).or_default() += room;
+        self.gangs.push(gang);
+        self.running.push(Running { room, since, until: None });
+    }
+
+    /// A MiniCluster, with the FluxJob that made it.
+    fn mini_cluster(
+        &mut self,
+        seen: &Namespace,
+        setup: &FluxSetupSpec,
+        found: &'a MiniCluster,
+        of: Option<&Candidate<'_>>,
+    ) {
+        let (look, uid) = (&seen.look, found.uid().unwrap_or_default());
+        let let_in = look.granted.contains_key(&uid);
+        let asks = look.asked.contains(&uid) && !let_in;
         // What has ended takes nothing, unless it is to run once more.
-        if is_guest || reservations::has_ended(found) && !asks && !let_in {
-            continue;
+        if reservations::has_ended(found) && !asks && !let_in {
+            return;
         }
         let (room, came) = (Requests::of_mini_cluster(&found.spec), created(&found.metadata.creation_timestamp));
         let limit = limits::of_mini_cluster(&found.spec);
-        let by_job = of_jobs.get(uid.as_str()).and_then(|of| {
-            let since = admitted(of.job, &of.uid)?;
+        let by_job = of.and_then(|of| {
+            let since = admitted(seen, of)?;
             (!asks || job::lets_in(of.job, &of.start, found)).then_some(since)
         });
         if asks && by_job.is_none() {
             // It gives up what it held, and has not said so yet: nobody else gets that meanwhile.
             if let Some(room) = reservations::on_record(found) {
-                line.running.push(Running { room, since: came, until: None });
+                self.running.push(Running { room, since: came, until: None });
             }
-            if found.metadata.deletion_timestamp.is_none() {
-                let key = Who::MiniCluster(uid);
-                let priority = match view.priorities.of_mini_cluster(&found.spec, setup) {
-                    Ok(priority) => priority,
-                    Err(refused) => {
-                        line.refused.push((key, refused.to_string()));
-                        continue;
-                    }
-                };
-                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), gang(found)));
-                line.waiting.push(Waiting {
-                    key,
-                    room,
-                    priority,
-                    since: came,
-                    turn: turn(&found.name_any()),
-                    limit,
-                    away: Away::Nowhere,
-                    grows: None,
-                });
+            let key = Who::MiniCluster(uid);
+            if found.metadata.deletion_timestamp.is_none()
+                && let Some(priority) = self.priority(&key, seen.priorities.of_mini_cluster(&found.spec, setup))
+            {
+                let (turn, away) = (turn(&found.name_any()), Away::Nowhere);
+                let one = Waiting { key, room, priority, since: came, turn, limit, away, grows: None };
+                self.waits(one, Wanted::MiniCluster(found), gang(found));
             }
         } else if by_job.is_some() || let_in || has_job(found) || is_on_its_way(found) {
-            let hold = view.held.get(&uid);
+            let hold = look.held.get(&uid);
             let (held, began) = hold.map_or((room, None), |hold| (hold.room, hold.since));
-            let since = began.or(by_job).or(view.granted.get(&uid).copied()).unwrap_or(came);
+            let since = began.or(by_job).or(look.granted.get(&uid).copied()).unwrap_or(came);
             let limit = limits::shorter(limit, hold.and_then(|hold| hold.limit));
             // While it may not grow, it is as large as it was.
-            let growing = view.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
+            let growing = look.growing.get(&uid).filter(|growing| i64::from(growing.has) < room.brokers);
             // It runs as it was started, and may grow only if it asks.
             let has = growing.map_or(held.brokers, |growing| i64::from(growing.has));
-            line.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
-            line.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
+            self.gangs.push(Gang { brokers: u32::try_from(has).unwrap_or(0), ..gang(found) });
+            self.running.push(Running { room: held.of_brokers(has), since, until: until(since, limit) });
             if let Some(growing) = growing.filter(|_| found.metadata.deletion_timestamp.is_none()) {
                 let room = held.of_more(room.brokers - has);
-                let key = Who::Growth(uid.clone());
                 let more = Gang { brokers: u32::try_from(room.brokers).unwrap_or(0), ..gang(found) };
-                line.wanted.insert(key.clone(), (Wanted::MiniCluster(found), more));
-                line.waiting.push(Waiting {
-                    key,
+                let one = Waiting {
+                    key: Who::Growth(uid.clone()),
                     room,
-                    priority: view.priorities.of_mini_cluster(&found.spec, setup).unwrap_or(0),
+                    priority: seen.priorities.of_mini_cluster(&found.spec, setup).unwrap_or(0),
                     since: growing.since,
                     turn: turn(&found.name_any()),
                     limit: None,
                     away: Away::Nowhere,
-                    grows: Some(line.running.len() - 1),
-                });
+                    grows: Some(self.running.len() - 1),
+                };
+                self.waits(one, Wanted::MiniCluster(found), more);
             }
             if asks {
-                let of_job = of_jobs.get(found.metadata.uid.as_deref().unwrap_or_default());
-                let limit = of_job.and_then(|of| limits::of_job(of.job, longest));
-                line.passes.push((uid, Reservation::of(found).within(limit)));
+                let limit = of.and_then(|of| limits::of_job(of.job, limits::longest(setup)));
+                self.passes.push((uid, Reservation::of(found).within(limit)));
             }
         }
     }
-    for Candidate { job, uid, stage, start } in candidates {
-        // Once there is a MiniCluster, that is what takes room, or waits for it.
-        let Stage::LinesUp(Ok(claim)) = stage else { continue };
-        let (room, limit) = (claim.room, limits::of_job(job, longest));
-        if let Some(since) = admitted(job, uid) {
+
+    /// A FluxJob. Once there is a MiniCluster, that is what takes room, or waits for it.
+    fn job(&mut self, seen: &Namespace, setup: &FluxSetupSpec, candidate: &Candidate<'a>) {
+        let Candidate { job, uid, stage: Stage::LinesUp(Ok(claim)), start } = candidate else { return };
+        let (room, limit) = (claim.room, limits::of_job(job, limits::longest(setup)));
+        if let Some(since) = admitted(seen, candidate) {
             let Claim { room, gang, .. } = match start {
                 Start::Here => (**claim).clone(),
                 Start::Split(split) => claim.local(split),
                 // Nothing of it is here.
-                Start::Sent(_) => continue,
+                Start::Sent(_) => return,
             };
-            line.gangs.push(gang);
-            line.running.push(Running { room, since, until: until(since, limit) });
+            self.gangs.push(gang);
+            self.running.push(Running { room, since, until: until(since, limit) });
         } else if job.metadata.deletion_timestamp.is_none() && !job.spec.suspend {
             let key = Who::Job(uid.clone());
-            let priority = match view.priorities.of_job(job, setup) {
-                Ok(priority) => priority,
-                Err(refused) => {
-                    line.refused.push((key, refused.to_string()));
-                    continue;
-                }
-            };
-            line.wanted.insert(key.clone(), (Wanted::Job(job), claim.gang.clone()));
-            let since = created(&job.metadata.creation_timestamp);
-            let away = overflow::away(setup, job, view.now);
-            let turn = turn(&job.name_any());
-            line.waiting.push(Waiting { key, room, priority, since, turn, limit, away, grows: None });
+            let Some(priority) = self.priority(&key, seen.priorities.of_job(job, setup)) else { return };
+            let (since, turn) = (created(&job.metadata.creation_timestamp), turn(&job.name_any()));
+            let away = overflow::away(setup, job, seen.now);
+            let one = Waiting { key, room, priority, since, turn, limit, away, grows: None };
+            self.waits(one, Wanted::Job(job), claim.gang.clone());
         }
     }
-    line
+
+    fn waits(&mut self, one: Waiting<Who>, wanted: Wanted<'a>, gang: Gang) {
+        self.wanted.insert(one.key.clone(), (wanted, gang));
+        self.waiting.push(one);
+    }
+
+    /// The priority of one; `None`: it stands in no line, since that is refused.
+    fn priority(&mut self, key: &Who, priority: Result<i32, Refused>) -> Option<i32> {
+        priority.map_err(|refused| self.refused.push((key.clone(), refused.to_string()))).ok()
+    }
+}
+
+/// Since when a FluxJob is let in.
+fn admitted(seen: &Namespace, Candidate { job, uid, .. }: &Candidate<'_>) -> Option<Timestamp> {
+    let granted = seen.look.granted.get(uid).copied();
+    let on_record = job.status.as_ref().and_then(|status| status.admitted.as_ref()).map(|Time(since)| *since);
+    on_record.or(granted).filter(|_| job::is_admitted(job, granted.is_some()))
+}
+
+/// When something ends at the latest, if others may plan on that.
+fn until(since: Timestamp, limit: Option<i64>) -> Option<Timestamp> {
+    let ends = |limit| since.checked_add(jiff::SignedDuration::from_secs(limit)).unwrap_or(Timestamp::MAX);
+    limits::foreseen(limit).map(ends)
 }
 
 /// The order of those that came in the same second: by name, and by the numbers in it as numbers. Whoever makes many at once

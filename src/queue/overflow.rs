@@ -304,7 +304,7 @@ pub(crate) fn may_join(split: &JobSplit, mini_cluster: &MiniCluster, part: Optio
 
 /// Why a part that did not join is taken back.
 pub(crate) fn never_joined() -> String {
-    format!("in {} its brokers there did not all join, though their pods run", Lasting::from(TO_JOIN))
+    format!("after {} not all its brokers there have joined, though their pods run", Lasting::from(TO_JOIN))
 }
 
 /// What is left of so much time.
@@ -364,22 +364,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn job(spec: serde_json::Value) -> FluxJob {
-        FluxJob::new("lammps", serde_json::from_value(spec).unwrap())
-    }
+    use crate::testing::{at, flux_job};
 
     fn setup(policy: &str) -> FluxSetupSpec {
         serde_json::from_value(json!({"overflow": {"policy": policy, "peers": ["west"]}})).unwrap()
     }
 
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_000_000 + second).unwrap()
-    }
-
     #[test]
     fn only_who_may_burst_and_says_nothing_of_places_goes_elsewhere() {
-        let may = |policy, spec| away(&setup(policy), &job(spec), at(0));
+        let may = |policy, spec| away(&setup(policy), &flux_job(spec), at(0));
         assert_eq!(may("Split", json!({"size": 4, "allowBurst": true})), Away::Parts);
         assert_eq!(may("Whole", json!({"size": 4, "allowBurst": true})), Away::Whole);
         assert_eq!(may("Whole", json!({"size": 1, "allowBurst": true})), Away::Whole);
@@ -405,7 +398,7 @@ mod tests {
                 .unwrap();
             let part = part(&overflow, "hpc", 3, Amounts::default());
             let made =
-                apply(&job(json!({})), &split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
+                apply(&flux_job(json!({})), &split, &overflow, MiniCluster::new("lammps", MiniClusterSpec::default()));
             let cluster = &made.spec.flux.bursting.clusters[0];
             assert_eq!((part.prefer.len(), cluster.prefer.len()), (expected, expected), "{peers}");
             assert_eq!(cluster.selector.is_some(), expected == 1, "the API server takes names or a selector");
@@ -414,7 +407,7 @@ mod tests {
 
     #[test]
     fn who_came_back_is_offered_again_at_growing_intervals() {
-        let (mut job, mut now) = (job(json!({"size": 4, "allowBurst": true})), 0);
+        let (mut job, mut now) = (flux_job(json!({"size": 4, "allowBurst": true})), 0);
         for least in [60, 120, 240, 480, 960, 1800, 1800] {
             let status = job.status.get_or_insert_default();
             status.returned = Some(returned(status.returned.as_ref(), "u", "nobody takes it", at(now)));
@@ -485,7 +478,7 @@ mod tests {
                 let mut brings = own.clone();
                 brings["flux"] = json!({"bursting": {"wait": wait}});
                 let spec = json!({"image": "a", "command": "true", "size": 4, "miniCluster": brings});
-                let job = job(spec);
+                let job = flux_job(spec);
                 let whole = job::mini_cluster(&job, None).unwrap();
                 let made = apply(&job, &split, &setup("Split").overflow, whole);
                 let all = made.spec.flux.bursting.wait.target == WaitFor::All;
@@ -502,7 +495,7 @@ mod tests {
         }))
         .unwrap();
         let split = JobSplit { local: 3, away: 5, ..JobSplit::default() };
-        let mut job = job(json!({}));
+        let mut job = flux_job(json!({}));
         job.metadata.uid = Some("0f1e2d3c-4b5a".into());
         let flux = |job: &FluxJob| {
             let made = apply(job, &split, &setup("Split").overflow, whole.clone());

@@ -12,6 +12,7 @@ use tributary_render::nodes::Gang;
 use super::claims::Claims;
 use super::evictions;
 use super::job::{self, Stage};
+use super::limits;
 use super::line::Wanted;
 use super::nodes::{NodeRules, gang_of};
 use super::overflow::{self, Part, PeersNow, Start};
@@ -106,10 +107,10 @@ impl<'a> PlacementContext<'a> {
         let (view, overflow) = (self.view, &self.setup.overflow);
         match overflow.policy {
             OverflowPolicy::Whole => {
-                let longest = self.setup.max_duration.map(|longest| longest.seconds);
+                let longest = limits::longest(self.setup);
                 let burst = self.claims.burst(job, || {
                     let made = job::mini_cluster(job, longest)?;
-                    (view.sender.0)(job, &made, overflow)
+                    (view.ports.sender.0)(job, &made, overflow)
                 })?;
                 Ok(burst.spec.evictions.clone())
             }
@@ -145,7 +146,7 @@ impl Outside<Who> for PlacementContext<'_> {
         let lacking = match self.lacking.iter().find(|(known, _)| *known == shape) {
             Some((_, lacking)) => *lacking,
             None => {
-                let lacking = (self.view.nodes.lacking)(&shape.1, &shape.0, &self.gangs);
+                let lacking = (self.view.ports.nodes.lacking)(&shape.1, &shape.0, &self.gangs);
                 self.lacking.push((shape, lacking));
                 lacking
             }
@@ -172,7 +173,7 @@ impl Outside<Who> for PlacementContext<'_> {
         if let Some((_, short)) = self.short.iter().find(|(known, _)| *known == shape) {
             return short.clone();
         }
-        let short = (self.view.nodes.short)(&shape.1, &shape.0, groups);
+        let short = (self.view.ports.nodes.short)(&shape.1, &shape.0, groups);
         if short.is_some() {
             self.again_in(LOOK_FOR_NODES_AGAIN);
         }
@@ -202,7 +203,7 @@ impl Outside<Who> for PlacementContext<'_> {
             return false;
         }
         let view = self.view;
-        let peers = self.peers.get_or_insert_with(|| (view.peers)());
+        let peers = self.peers.get_or_insert_with(|| (view.ports.peers)());
         match peers(&part, &self.away) {
             Ok(peer) => {
                 self.away.push((peer.clone(), part));
@@ -237,7 +238,7 @@ impl Outside<Who> for PlacementContext<'_> {
 
 /// Parts of FluxJobs, and whole ones, that were promised to a peer and are no Bursts yet.
 pub(super) fn on_their_way(view: &View<'_>, candidates: &[Candidate<'_>], overflow: &Overflow) -> Vec<(String, Part)> {
-    let namespace = view.setup.and_then(|setup| setup.namespace()).unwrap_or_default();
+    let namespace = view.seen.setup.as_ref().and_then(|setup| setup.namespace()).unwrap_or_default();
     let part = |candidate: &Candidate<'_>| {
         let (peer, away) = match &candidate.start {
             Start::Here => return None,

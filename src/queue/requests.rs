@@ -100,24 +100,14 @@ impl Requests {
 
     fn of_pods(each: Amounts, brokers: i64, once: Amounts) -> Self {
         let sum = |each: i64, once: i64| each.saturating_mul(brokers).saturating_add(once).min(LARGEST);
-        Self {
-            mini_clusters: 0,
-            brokers,
-            milli_cores: sum(each.milli_cores, once.milli_cores),
-            memory: sum(each.memory, once.memory),
-            gpus: sum(each.gpus, once.gpus),
-            once,
-        }
+        let Amounts { milli_cores, memory, gpus } = each.zip(once, sum);
+        Self { mini_clusters: 0, brokers, milli_cores, memory, gpus, once }
     }
 
     /// What one of its brokers takes.
     pub(crate) fn broker(&self) -> Amounts {
-        let share = |all: i64, once: i64| (all - once) / self.brokers.max(1);
-        Amounts {
-            milli_cores: share(self.milli_cores, self.once.milli_cores),
-            memory: share(self.memory, self.once.memory),
-            gpus: share(self.gpus, self.once.gpus),
-        }
+        let Self { milli_cores, memory, gpus, .. } = *self;
+        Amounts { milli_cores, memory, gpus }.zip(self.once, |all, once| (all - once) / self.brokers.max(1))
     }
 
     /// What it takes with so many brokers.
@@ -153,14 +143,18 @@ impl Requests {
 
     /// What there is of everything in both, and not less than nothing.
     pub(crate) fn least(&self, other: &Self) -> Self {
-        let least = |a: i64, b: i64| a.min(b).max(0);
+        Self { once: Amounts::default(), ..self.zip(*other, |one, other| one.min(other).max(0)) }
+    }
+
+    /// Each amount as `of` makes it of both; what is there once stays.
+    fn zip(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
         Self {
-            mini_clusters: least(self.mini_clusters, other.mini_clusters),
-            brokers: least(self.brokers, other.brokers),
-            milli_cores: least(self.milli_cores, other.milli_cores),
-            memory: least(self.memory, other.memory),
-            gpus: least(self.gpus, other.gpus),
-            ..Self::default()
+            mini_clusters: of(self.mini_clusters, other.mini_clusters),
+            brokers: of(self.brokers, other.brokers),
+            milli_cores: of(self.milli_cores, other.milli_cores),
+            memory: of(self.memory, other.memory),
+            gpus: of(self.gpus, other.gpus),
+            once: self.once,
         }
     }
 
@@ -300,22 +294,13 @@ fn in_units(amount: &Amount, unit: i128) -> i64 {
 /// A sum is of many, so nothing in it is there once.
 impl AddAssign for Requests {
     fn add_assign(&mut self, other: Self) {
-        let sum = |a: i64, b: i64| a.saturating_add(b).min(UNLIMITED);
-        self.mini_clusters = sum(self.mini_clusters, other.mini_clusters);
-        self.brokers = sum(self.brokers, other.brokers);
-        self.milli_cores = sum(self.milli_cores, other.milli_cores);
-        self.memory = sum(self.memory, other.memory);
-        self.gpus = sum(self.gpus, other.gpus);
+        *self = self.zip(other, |sum, more| sum.saturating_add(more).min(UNLIMITED));
     }
 }
 
 impl SubAssign for Requests {
     fn sub_assign(&mut self, other: Self) {
-        self.mini_clusters = self.mini_clusters.saturating_sub(other.mini_clusters);
-        self.brokers = self.brokers.saturating_sub(other.brokers);
-        self.milli_cores = self.milli_cores.saturating_sub(other.milli_cores);
-        self.memory = self.memory.saturating_sub(other.memory);
-        self.gpus = self.gpus.saturating_sub(other.gpus);
+        *self = self.zip(other, i64::saturating_sub);
     }
 }
 

@@ -248,28 +248,24 @@ fn incarnation(found: &MiniCluster) -> Option<&String> {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use tributary_cluster::conditions::Statement;
 
     use super::*;
+    use crate::testing::{at, object};
 
     /// A MiniCluster of so many brokers with so many cores each, and its status.
     fn shown(size: i32, cores: i32, status: Value) -> MiniCluster {
         let mut whole = json!({"size": 0, "selector": "", "jobid": "", "maximumSize": 0});
         whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
-        serde_json::from_value(json!({
-            "apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
-            "metadata": {"name": "lake", "namespace": "hpc", "uid": "u", "generation": 2},
-            "spec": {"size": size, "containers": [{"cores": cores}]}, "status": whole,
-        }))
-        .unwrap()
+        let spec = json!({"size": size, "containers": [{"cores": cores}]});
+        object("lake", 0, json!({"uid": "u", "generation": 2, "spec": spec, "status": whole}))
     }
 
-    fn runs(restart_required: &str, observed: i64) -> Value {
-        let condition = |type_: &str, status: &str| {
-            json!({"type": type_, "status": status, "reason": "R", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z"})
-        };
-        json!({"phase": "Running", "incarnation": "one", "size": 4, "observedGeneration": observed,
-            "conditions": [condition("Valid", "True"), condition("RestartRequired", restart_required)]})
+    fn runs(needs_restart: bool, observed: i64) -> Value {
+        let restart =
+            Statement { status: Some(needs_restart), ..Statement::holds(condition::RESTART_REQUIRED, "R", "") };
+        let said = conditions::merged(&[], [Statement::holds(condition::VALID, "R", ""), restart], None, at(0));
+        json!({"phase": "Running", "incarnation": "one", "size": 4, "observedGeneration": observed, "conditions": said})
     }
 
     fn given(size: i32, cores: i32) -> Reservations {
@@ -280,10 +276,6 @@ mod tests {
 
     fn room(holds: &Reservations) -> Requests {
         holds.of("u").unwrap().room
-    }
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
     }
 
     #[test]
@@ -367,7 +359,7 @@ mod tests {
     fn a_spec_changes_nothing_of_what_runs_but_its_size() {
         let brokers = |holds: &Reservations| room(holds).brokers;
         let mut holds = given(4, 2);
-        let seen = |holds: &mut Reservations, size, cores| holds.see("u", &shown(size, cores, runs("True", 2)));
+        let seen = |holds: &mut Reservations, size, cores| holds.see("u", &shown(size, cores, runs(true, 2)));
         seen(&mut holds, 64, 1);
         assert_eq!((brokers(&holds), room(&holds).milli_cores), (4, 8000));
         holds.grow("u", 6);
@@ -380,7 +372,7 @@ mod tests {
     fn what_one_gives_up_is_free_once_its_status_says_so() {
         let brokers = |holds: &Reservations| room(holds).brokers;
         let status = |incarnation: &str, observed: i64| {
-            let mut status = runs("False", observed);
+            let mut status = runs(false, observed);
             status["incarnation"] = incarnation.into();
             status
         };
@@ -423,13 +415,9 @@ mod tests {
         let restarts = json!({"phase": "Restarting", "incarnation": "one", "observedGeneration": 1});
         let all = Some((4, 8000));
         assert_eq!(held(4, 2, restarts.clone(), eight.clone()), (all, true), "it is between two Jobs");
-        assert_eq!(
-            held(4, 1, runs("True", 1), eight.clone()),
-            (all, true),
-            "its spec has changed since, and wants less"
-        );
+        assert_eq!(held(4, 1, runs(true, 1), eight.clone()), (all, true), "its spec has changed since, and wants less");
         assert_eq!(held(6, 2, restarts.clone(), eight.clone()), (all, false), "more than that has to wait");
-        assert_eq!(held(4, 3, runs("True", 2), eight.clone()), (all, false));
+        assert_eq!(held(4, 3, runs(true, 2), eight.clone()), (all, false));
         let ended = json!({"phase": "Failed", "incarnation": "one"});
         assert_eq!(held(4, 2, ended, eight), (None, false));
         for nothing in [json!(null), json!({"brokers": 4, "cpu": "?", "memory": "0"})] {
@@ -444,13 +432,13 @@ mod tests {
             holds.see("u", &shown(size, 2, status));
             holds.of("u").map(|Reservation { room, .. }| room.brokers)
         };
-        assert_eq!(known(4, runs("False", 2)), Some(4));
-        assert_eq!(known(6, runs("False", 2)), Some(4), "it waits for two more");
-        assert_eq!(known(4, runs("True", 2)), None);
-        assert_eq!(known(64, runs("False", 1)), None, "the status is of the spec before");
+        assert_eq!(known(4, runs(false, 2)), Some(4));
+        assert_eq!(known(6, runs(false, 2)), Some(4), "it waits for two more");
+        assert_eq!(known(4, runs(true, 2)), None);
+        assert_eq!(known(64, runs(false, 1)), None, "the status is of the spec before");
         let mut holds = Reservations::default();
-        holds.see("u", &shown(64, 2, runs("True", 2)));
-        holds.see("u", &shown(64, 2, runs("False", 2)));
+        holds.see("u", &shown(64, 2, runs(true, 2)));
+        holds.see("u", &shown(64, 2, runs(false, 2)));
         assert!(holds.all().is_empty(), "what was not known at first is not guessed later");
     }
 }

@@ -20,77 +20,72 @@ use tributary_cluster::caches::controller_uid;
 use tributary_cluster::conditions::{self, Statement};
 use tributary_render::nodes::Gang;
 
+use super::admission::Look;
 use super::claims::Claims;
+use super::controller::Ports;
 use super::hosted_usage::{Grants, Reserved, Standing};
 use super::job::{self, JobStep, Stage, Terms, Then, Word};
+use super::limits;
 use super::line::{Line, Wanted, classify};
-use super::nodes::Nodes;
-use super::overflow::{Peers, Sender, Start};
+use super::overflow::Start;
 use super::placement_context::{PlacementContext, on_their_way};
 use super::priorities::Priorities;
 use super::requests::Requests;
 use super::reservations::Reservation;
-use super::schedule::{Rules, schedule};
+use super::schedule::{Rules, Schedule, schedule};
 
 /// What FluxJobs are told where nobody has made room.
-const NO_SETUP: &str = "there is no FluxSetup in this namespace yet: whoever administers it makes one";
+const NO_SETUP: &str = "this namespace has no FluxSetup yet, so no FluxJob starts: its administrator makes one";
 
 /// In place of the figures, for all but the first with the same lack: they change with each node, and each change writes a
-/// status.
+/// status. So does a name of the first.
 const LIKE_ANOTHER: &str = "for the same reason as one before it in line, whose message has the figures";
 
-/// All that a round looks at: of one namespace.
+/// All that a round looks at.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
-    /// The moment.
-    pub now: Timestamp,
-    /// Its FluxSetup.
-    pub setup: Option<&'a Arc<FluxSetup>>,
-    /// Why its FluxSetup was never read, if it exists and cannot be read.
-    pub unreadable: Option<&'a str>,
-    /// PriorityClasses of the cluster.
-    pub priorities: &'a Priorities,
-    /// Its FluxJobs.
-    pub jobs: &'a [Arc<FluxJob>],
-    /// Its MiniClusters.
-    pub mini_clusters: &'a [Arc<MiniCluster>],
-    /// MiniClusters that are left to other controllers: they have names, and take nothing.
-    pub left_alone: &'a [Arc<MiniCluster>],
-    /// Bursts of peers that it hosts.
-    pub hosted: &'a [Arc<HostedBurst>],
-    /// Those that are about to be, by name.
+    /// The namespace.
+    pub seen: &'a Namespace,
+    /// Bursts of peers that it is about to host, by name.
     pub reserved: &'a BTreeMap<String, Reserved>,
-    /// UIDs of MiniClusters that asked for a Job and wait.
-    pub asked: &'a BTreeSet<String>,
-    /// UIDs of MiniClusters and FluxJobs that were let through in this leader's scope, and when.
-    pub granted: &'a BTreeMap<String, Timestamp>,
-    /// Where FluxJobs among them start.
-    pub starts: &'a BTreeMap<String, Start>,
-    /// MiniClusters that run and asked for more brokers, by UID.
-    pub growing: &'a BTreeMap<String, Growing>,
-    /// What MiniClusters were let in with, by UID, where that is known.
-    pub held: &'a BTreeMap<String, Reservation>,
-    /// Bursts of FluxJobs that were sent, and of MiniClusters.
-    pub bursts: &'a [Arc<Burst>],
-    /// What the nodes have room for.
-    pub nodes: &'a Nodes,
-    /// What peers have room for.
-    pub peers: &'a Peers,
-    /// The peers that are known.
-    pub cluster_peers: &'a [Arc<ClusterPeer>],
-    /// When this leader's term began.
-    pub began: Timestamp,
-    /// Who makes Bursts.
-    pub sender: &'a Sender,
     /// The brokers that other namespaces let in lately: they get the nodes first.
     pub elsewhere: &'a [Gang],
+    /// Who knows nodes and peers.
+    pub ports: &'a Ports,
+    /// When this leader's term began.
+    pub began: Timestamp,
 }
 
 impl<'a> View<'a> {
     fn terms(&self, longest: Option<i64>, overflow: &'a Overflow) -> Terms<'a> {
-        let View { sender, cluster_peers, began, .. } = *self;
-        Terms { longest, overflow, sender, cluster_peers, began }
+        let View { seen, ports, began, .. } = *self;
+        Terms { longest, overflow, sender: &ports.sender, cluster_peers: &seen.cluster_peers, began }
     }
+}
+
+/// A namespace, at one moment.
+#[derive(Default)]
+pub struct Namespace {
+    /// The moment.
+    pub(crate) now: Timestamp,
+    /// Its FluxSetup.
+    pub(crate) setup: Option<Arc<FluxSetup>>,
+    /// Why its FluxSetup was never read, if it exists and cannot be read.
+    pub(crate) unreadable: Option<String>,
+    /// PriorityClasses of the cluster.
+    pub(crate) priorities: Priorities,
+    /// Its FluxJobs.
+    pub(crate) jobs: Vec<Arc<FluxJob>>,
+    /// MiniClusters that are left to other controllers: they have names, and take nothing.
+    pub(crate) left_alone: Vec<Arc<MiniCluster>>,
+    /// Bursts of peers that it hosts.
+    pub(crate) hosted: Vec<Arc<HostedBurst>>,
+    /// Bursts of FluxJobs that were sent, and of MiniClusters.
+    pub(crate) bursts: Vec<Arc<Burst>>,
+    /// The peers that are known.
+    pub(crate) cluster_peers: Vec<Arc<ClusterPeer>>,
+    /// Its MiniClusters, and who was let in.
+    pub(crate) look: Look,
 }
 
 /// A MiniCluster that runs and wants to be larger.
@@ -145,13 +140,13 @@ pub(super) struct Candidate<'a> {
 
 /// Takes a round. `claims` is what earlier ones worked out.
 pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
-    let candidates = candidates(view, claims);
+    let (candidates, seen) = (candidates(view, claims), view.seen);
     let mut round = Round::default();
-    let Some(setup) = view.setup.filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {
+    let Some(setup) = seen.setup.as_ref().filter(|setup| setup.metadata.deletion_timestamp.is_none()) else {
         let never = Overflow::default();
         let terms = view.terms(None, &never);
-        match view.unreadable {
-            None => round.jobs(view, &candidates, terms, &BTreeMap::new(), &BTreeMap::new(), NO_SETUP),
+        match &seen.unreadable {
+            None => round.jobs(view, &candidates, terms, &BTreeMap::new(), NO_SETUP),
             Some(told) => {
                 round.nothing_starts(view, &candidates, terms, told);
                 // Those that were admitted before are not made either: their limits are in the FluxSetup.
@@ -165,18 +160,19 @@ pub(crate) fn round(view: &View<'_>, claims: &mut Claims) -> Round {
 }
 
 fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
-    let named = view.mini_clusters.iter().chain(view.left_alone);
+    let Namespace { jobs, bursts, look, left_alone, .. } = view.seen;
+    let named = look.mini_clusters.iter().chain(left_alone);
     let by_name: BTreeMap<&str, &MiniCluster> =
         named.filter_map(|found| Some((found.metadata.name.as_deref()?, &**found))).collect();
-    let alive: BTreeSet<&str> = view.jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
+    let alive: BTreeSet<&str> = jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
     claims.retain(&alive);
     let bursts: BTreeMap<&str, &Burst> =
-        view.bursts.iter().filter_map(|burst| Some((burst.metadata.name.as_deref()?, &**burst))).collect();
+        bursts.iter().filter_map(|burst| Some((burst.metadata.name.as_deref()?, &**burst))).collect();
     let candidate = |job: &'a Arc<FluxJob>| {
         let found = job.metadata.name.as_deref().and_then(|name| by_name.get(name).copied());
         let uid = job.uid().unwrap_or_default();
         let stored = job.status.as_ref().and_then(Start::recorded);
-        let start = stored.or_else(|| view.starts.get(&uid).cloned()).unwrap_or_default();
+        let start = stored.or_else(|| look.starts.get(&uid).cloned()).unwrap_or_default();
         let burst = bursts.get(names::sent_burst(&job.name_any()).as_str()).copied();
         let burst = match burst {
             Some(burst) if controller_uid(burst) != Some(uid.as_str()) => Err(burst),
@@ -186,7 +182,7 @@ fn candidates<'a>(view: &View<'a>, claims: &mut Claims) -> Vec<Candidate<'a>> {
         let stage = job::stage(job, found, part, burst, claims);
         Candidate { job, uid, stage, start }
     };
-    view.jobs.iter().map(candidate).collect()
+    jobs.iter().map(candidate).collect()
 }
 
 /// The Burst of the other part of a FluxJob that was split, given its MiniCluster.
@@ -199,125 +195,40 @@ fn part_of<'a>(found: &MiniCluster, bursts: &BTreeMap<&str, &'a Burst>) -> Optio
 
 impl Round {
     fn ruled(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], setup: &Arc<FluxSetup>, claims: &mut Claims) {
-        let spec = &setup.spec;
-        let longest = spec.max_duration.map(|longest| longest.seconds);
+        let (spec, now) = (&setup.spec, view.seen.now);
+        let longest = limits::longest(spec);
         let terms = view.terms(longest, &spec.overflow);
         let quota = Requests::of_quota("spec.quota", &spec.quota);
         let (quota, grants) = match quota.and_then(|quota| Ok((quota, Grants::of(setup)?))) {
             Ok(both) => both,
-            Err(sentence) => {
-                let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
-                self.nothing_starts(view, candidates, terms, &told);
-                let statement = Statement::fails(ACTIVE, "InvalidQuota", sentence);
-                // What runs, runs on; nobody is next.
-                let Line { running, waiting, guests, .. } = classify(view, candidates, spec);
-                let mut used = Requests::default();
-                running.iter().for_each(|one| used += one.room);
-                let standing = Standing { taken: guests, ..Standing::default() };
-                let status = FluxSetupStatus {
-                    peers: standing.usage(),
-                    running: count(running.len()),
-                    waiting: count(waiting.len()),
-                    used: used.usage(),
-                    ..FluxSetupStatus::default()
-                };
-                return self.tell(setup, status, statement, view.now);
-            }
+            Err(sentence) => return self.invalid_quota(view, candidates, setup, terms, sentence),
         };
         let rules = Rules { quota, order: spec.order, backfill: spec.backfill, longest };
-        let Line { running, mut gangs, waiting, wanted, refused, passes, guests } = classify(view, candidates, spec);
+        let mut line = classify(view, candidates, spec);
+        let mut gangs = std::mem::take(&mut line.gangs);
         gangs.extend_from_slice(view.elsewhere);
         let known = gangs.len();
-        self.start = passes;
+        self.start = std::mem::take(&mut line.passes);
         let away = on_their_way(view, candidates, &spec.overflow);
-        let mut outlook = PlacementContext::new(view, spec, &wanted, gangs, away, claims);
-        let decided = schedule(&rules, &running, &waiting, &mut outlook, view.now);
+        let mut outlook = PlacementContext::new(view, spec, &line.wanted, gangs, away, claims);
+        let decided = schedule(&rules, &line.running, &line.waiting, &mut outlook, now);
         let PlacementContext { chosen, bound, again, mut gangs, .. } = outlook;
         (self.gangs, self.wake) = (gangs.split_off(known), again);
-        let starts: BTreeSet<&Who> = decided.start.iter().collect();
-        let mut words: BTreeMap<&Who, String> = BTreeMap::new();
         let in_line = format!("it waits in line for room in FluxSetup {}", setup.name_any());
-        for one in &waiting {
-            words.insert(&one.key, in_line.clone());
-        }
-        for (who, why) in decided.never.iter().chain(&refused) {
-            words.insert(who, why.clone());
-        }
-        let mut told = BTreeSet::new();
-        for (who, lack) in &decided.unfit {
-            let lack = if told.insert(lack) { lack } else { LIKE_ANOTHER };
-            let what_to_do = "make it smaller, let it run on other nodes, or add some";
-            words.insert(
-                who,
-                format!("the nodes could not hold it whatever else ends: {lack}: {what_to_do}. It holds up nobody, and is looked at again"),
-            );
-        }
-        let mut next = String::new();
-        if let Some((who, lack)) = &decided.head {
-            words.insert(who, format!("it is next in line: {lack}"));
-            let name = wanted.get(who).map(|(_, gang)| gang.name.as_str()).unwrap_or_default();
-            next = match who {
-                Who::Job(_) => format!("FluxJob {name}: {lack}"),
-                Who::MiniCluster(_) => format!("MiniCluster {name}: {lack}"),
-                Who::Growth(_) => format!("MiniCluster {name}, which grows: {lack}"),
-            };
-        }
-        for (who, why) in &bound {
-            if let Some(word) = words.get_mut(who) {
-                *word = format!("{word}; it is not sent to a peer: {why}");
-            }
-        }
-        let never: BTreeSet<&Who> = decided.never.iter().map(|(who, _)| who).collect();
-        let outclassed: BTreeSet<&Who> = refused.iter().map(|(who, _)| who).collect();
-        let unfit: BTreeSet<&Who> = decided.unfit.iter().map(|(who, _)| who).collect();
-        let mut jobs: BTreeMap<String, Word> = BTreeMap::new();
-        for (who, text) in words {
+        let next = next(&line, &decided);
+        let mut words = words(&line, &decided, &bound, &in_line);
+        self.admitted(&line, &decided, &chosen, &mut words);
+        let mut jobs = BTreeMap::new();
+        for (who, mut word) in words {
             match who {
-                Who::Job(uid) => {
-                    let word = match text {
-                        text if never.contains(who) => Word::Refused(reason::NEVER_FITS, text),
-                        text if outclassed.contains(who) => Word::Refused(reason::PRIORITY_REFUSED, text),
-                        text if unfit.contains(who) => Word::WaitsForNodes(text),
-                        text => Word::Waits(text),
-                    };
-                    jobs.insert(uid.clone(), word);
-                }
-                Who::MiniCluster(uid) | Who::Growth(uid) if !starts.contains(who) => {
-                    self.told.insert(uid.clone(), text);
-                }
-                Who::MiniCluster(_) | Who::Growth(_) => {}
-            }
-        }
-        let mut admitted = BTreeMap::new();
-        for who in &decided.start {
-            match who {
-                Who::Job(uid) => {
-                    let peer = chosen.get(who).cloned();
-                    let start = match decided.parts.get(who) {
-                        _ if decided.sent.contains(who) => Start::Sent(JobSent { peer, ..JobSent::default() }),
-                        None => Start::Here,
-                        Some(local) => {
-                            let local = u32::try_from(*local).unwrap_or(0);
-                            let all = wanted.get(who).map_or(0, |(_, gang)| gang.brokers);
-                            let away = all.saturating_sub(local);
-                            Start::Split(JobSplit { local, away, peer, ..JobSplit::default() })
-                        }
-                    };
-                    admitted.insert(uid.clone(), start);
-                }
-                Who::MiniCluster(uid) => {
-                    if let Some((Wanted::MiniCluster(found), _)) = wanted.get(who) {
-                        self.start.push((uid.clone(), Reservation::of(found)));
-                    }
-                }
-                Who::Growth(uid) => {
-                    let of = waiting.iter().find(|one| one.key == *who);
-                    let grown = of.and_then(|one| Some(running.get(one.grows?)?.room.brokers + one.room.brokers));
-                    self.grow.extend(grown.map(|size| (uid.clone(), size)));
+                Who::Job(uid) => drop(jobs.insert(uid.clone(), word)),
+                Who::MiniCluster(uid) | Who::Growth(uid) => {
+                    self.told.extend(word.text_mut().map(|text| (uid.clone(), std::mem::take(text))));
                 }
             }
         }
-        self.jobs(view, candidates, terms, &jobs, &admitted, &in_line);
+        self.jobs(view, candidates, terms, &jobs, &in_line);
+        let Line { running, waiting, refused, guests, .. } = line;
         let standing = Standing { setup: setup.name_any(), open: decided.open, grants, taken: guests };
         let status = FluxSetupStatus {
             peers: standing.usage(),
@@ -328,15 +239,80 @@ impl Round {
             ..setup.status.clone().unwrap_or_default()
         };
         self.standing = Some(standing);
-        self.tell(setup, status, stands(spec), view.now);
+        self.tell(setup, status, stands(spec), now);
+    }
+
+    /// What runs, runs on; nobody is next.
+    fn invalid_quota(
+        &mut self,
+        view: &View<'_>,
+        candidates: &[Candidate<'_>],
+        setup: &Arc<FluxSetup>,
+        terms: Terms<'_>,
+        sentence: String,
+    ) {
+        let told = format!("nothing starts: FluxSetup {}: {sentence}", setup.name_any());
+        self.nothing_starts(view, candidates, terms, &told);
+        let Line { running, waiting, guests, .. } = classify(view, candidates, &setup.spec);
+        let mut used = Requests::default();
+        running.iter().for_each(|one| used += one.room);
+        let standing = Standing { taken: guests, ..Standing::default() };
+        let status = FluxSetupStatus {
+            peers: standing.usage(),
+            running: count(running.len()),
+            waiting: count(waiting.len()),
+            used: used.usage(),
+            ..FluxSetupStatus::default()
+        };
+        self.tell(setup, status, Statement::fails(ACTIVE, "InvalidQuota", sentence), view.seen.now);
+    }
+
+    /// Lets in those that start: a FluxJob by its word, a MiniCluster without one.
+    fn admitted<'a>(
+        &mut self,
+        line: &Line<'_>,
+        decided: &'a Schedule<Who>,
+        chosen: &BTreeMap<Who, String>,
+        words: &mut BTreeMap<&'a Who, Word>,
+    ) {
+        for who in &decided.start {
+            words.remove(who);
+            match who {
+                Who::Job(_) => {
+                    let peer = chosen.get(who).cloned();
+                    let start = match decided.parts.get(who) {
+                        _ if decided.sent.contains(who) => Start::Sent(JobSent { peer, ..JobSent::default() }),
+                        None => Start::Here,
+                        Some(local) => {
+                            let local = u32::try_from(*local).unwrap_or(0);
+                            let all = line.wanted.get(who).map_or(0, |(_, gang)| gang.brokers);
+                            let away = all.saturating_sub(local);
+                            Start::Split(JobSplit { local, away, peer, ..JobSplit::default() })
+                        }
+                    };
+                    words.insert(who, Word::Starts(start));
+                }
+                Who::MiniCluster(uid) => {
+                    if let Some((Wanted::MiniCluster(found), _)) = line.wanted.get(who) {
+                        self.start.push((uid.clone(), Reservation::of(found)));
+                    }
+                }
+                Who::Growth(uid) => {
+                    let of = line.waiting.iter().find(|one| one.key == *who);
+                    let grown = of.and_then(|one| Some(line.running.get(one.grows?)?.room.brokers + one.room.brokers));
+                    self.grow.extend(grown.map(|size| (uid.clone(), size)));
+                }
+            }
+        }
     }
 
     /// Nobody who waits starts, and no burst of a peer: all who wait are told this.
     fn nothing_starts(&mut self, view: &View<'_>, candidates: &[Candidate<'_>], terms: Terms<'_>, told: &str) {
         self.standing = Some(Standing { setup: flux_setup::NAME.to_owned(), ..Standing::default() });
-        let asked = view.asked.iter().chain(view.growing.keys());
+        let Look { asked, growing, .. } = &view.seen.look;
+        let asked = asked.iter().chain(growing.keys());
         self.told = asked.map(|uid| (uid.clone(), told.to_owned())).collect();
-        self.jobs(view, candidates, terms, &BTreeMap::new(), &BTreeMap::new(), told);
+        self.jobs(view, candidates, terms, &BTreeMap::new(), told);
     }
 
     fn jobs(
@@ -345,21 +321,20 @@ impl Round {
         candidates: &[Candidate<'_>],
         terms: Terms<'_>,
         words: &BTreeMap<String, Word>,
-        admitted: &BTreeMap<String, Start>,
         otherwise: &str,
     ) {
         for Candidate { job, uid, stage, start } in candidates {
             if job.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            let granted = view.granted.contains_key(uid);
-            let word = match (admitted.get(uid), words.get(uid)) {
-                (Some(start), _) => Word::Starts(start.clone()),
+            let granted = view.seen.look.granted.contains_key(uid);
+            let word = match words.get(uid) {
+                Some(starts @ Word::Starts(_)) => starts.clone(),
                 _ if granted => Word::Starts(start.clone()),
-                (None, Some(word)) => word.clone(),
-                (None, None) => Word::Waits(otherwise.to_owned()),
+                Some(word) => word.clone(),
+                None => Word::Waits(otherwise.to_owned()),
             };
-            let step = job::step(job, stage, word, terms, view.now);
+            let step = job::step(job, stage, word, terms, view.seen.now);
             let came_back = matches!(stage, Stage::Recalled(None, None));
             // It could neither be made nor sent.
             let aside = matches!(stage, Stage::LinesUp(_) | Stage::Sent(..)) && step.status.admitted.is_none();
@@ -384,6 +359,52 @@ impl Round {
         if setup.status.as_ref() != Some(&status) {
             self.setup = Some((setup.clone(), status));
         }
+    }
+}
+
+/// What each of those in line is told unless it starts.
+fn words<'a>(
+    line: &'a Line<'_>,
+    decided: &'a Schedule<Who>,
+    bound: &BTreeMap<Who, String>,
+    in_line: &str,
+) -> BTreeMap<&'a Who, Word> {
+    let waits = line.waiting.iter().map(|one| (&one.key, Word::Waits(in_line.to_owned())));
+    let mut words: BTreeMap<&Who, Word> = waits.collect();
+    for (who, why) in &decided.never {
+        words.insert(who, Word::Refused(reason::NEVER_FITS, why.clone()));
+    }
+    for (who, why) in &line.refused {
+        words.insert(who, Word::Refused(reason::PRIORITY_REFUSED, why.clone()));
+    }
+    let mut told = BTreeSet::new();
+    for (who, lack) in &decided.unfit {
+        let lack = if told.insert(lack) { lack } else { LIKE_ANOTHER };
+        let what_to_do = "make it smaller, let it run on other nodes, or add some";
+        let text = format!(
+            "the nodes could not hold it whatever else ends: {lack}: {what_to_do}. It holds up nobody, and is looked at again"
+        );
+        words.insert(who, Word::WaitsForNodes(text));
+    }
+    if let Some((who, lack)) = &decided.head {
+        words.insert(who, Word::Waits(format!("it is next in line: {lack}")));
+    }
+    for (who, why) in bound {
+        if let Some(text) = words.get_mut(who).and_then(Word::text_mut) {
+            *text = format!("{text}; it is not sent to a peer: {why}");
+        }
+    }
+    words
+}
+
+/// Who is next, and what it waits for.
+fn next(line: &Line<'_>, decided: &Schedule<Who>) -> String {
+    let Some((who, lack)) = &decided.head else { return String::new() };
+    let name = line.wanted.get(who).map(|(_, gang)| gang.name.as_str()).unwrap_or_default();
+    match who {
+        Who::Job(_) => format!("FluxJob {name}: {lack}"),
+        Who::MiniCluster(_) => format!("MiniCluster {name}: {lack}"),
+        Who::Growth(_) => format!("MiniCluster {name}, which grows: {lack}"),
     }
 }
 

@@ -25,22 +25,23 @@ impl Amounts {
         Self { milli_cores: milli_cores.into(), memory: 0, gpus: gpus.into() }
     }
 
+    /// Each amount as `of` makes it of both.
+    pub fn zip(self, other: Self, of: impl Fn(i64, i64) -> i64) -> Self {
+        Self {
+            milli_cores: of(self.milli_cores, other.milli_cores),
+            memory: of(self.memory, other.memory),
+            gpus: of(self.gpus, other.gpus),
+        }
+    }
+
     /// The larger of each.
     pub fn max(self, other: Self) -> Self {
-        Self {
-            milli_cores: self.milli_cores.max(other.milli_cores),
-            memory: self.memory.max(other.memory),
-            gpus: self.gpus.max(other.gpus),
-        }
+        self.zip(other, i64::max)
     }
 
     /// What is left of it without the other.
     pub fn minus(self, other: Self) -> Self {
-        Self {
-            milli_cores: self.milli_cores - other.milli_cores,
-            memory: self.memory - other.memory,
-            gpus: self.gpus - other.gpus,
-        }
+        self.zip(other, |all, part| all - part)
     }
 
     /// How often `part` fits.
@@ -67,9 +68,7 @@ impl fmt::Display for Amounts {
 
 impl AddAssign for Amounts {
     fn add_assign(&mut self, other: Self) {
-        self.milli_cores += other.milli_cores;
-        self.memory += other.memory;
-        self.gpus += other.gpus;
+        *self = self.zip(other, |sum, more| sum + more);
     }
 }
 

@@ -7,15 +7,13 @@ use tributary_clock::SystemClock;
 
 use super::*;
 use crate::claims::Claims;
-use crate::overflow;
-use crate::priorities::Priorities;
-use crate::round::{View, round};
+use crate::controller::Ports;
+use crate::hosted_usage::HostedUsage;
+use crate::overflow::{self, Peers};
+use crate::round::{Namespace, View, round};
+use crate::testing::{at, object};
 
 const QUOTA: i64 = 8;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_000_000 + second).unwrap()
-}
 
 fn take<K: tributary_cluster::caches::Watched>(cache: &Cache<K>, object: Value) {
     cache.take(Event::Apply(serde_json::from_value(object).unwrap()));
@@ -59,10 +57,8 @@ impl World {
 
     fn cluster(&mut self, name: &str, size: i64) {
         self.second += 1;
-        let object = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
-            "metadata": {"name": name, "namespace": "hpc", "uid": name, "generation": 1, "creationTimestamp": at(self.second).to_string()},
-            "spec": {"size": size, "containers": [{}]}});
-        self.mini_clusters.insert(name.to_owned(), serde_json::from_value(object).unwrap());
+        let rest = json!({"uid": name, "generation": 1, "spec": {"size": size, "containers": [{}]}});
+        self.mini_clusters.insert(name.to_owned(), object(name, self.second, rest));
     }
 
     /// A FluxJob that was let in, and the MiniCluster that was made of it.
@@ -175,31 +171,17 @@ impl World {
     fn round(&mut self) -> Round {
         self.second += 1;
         let found: Vec<_> = self.mini_clusters.values().cloned().map(Arc::new).collect();
-        let look = self.admission.look("hpc", || found);
-        let setups = self.setups.objects();
-        let view = View {
+        let seen = Namespace {
             now: at(self.second),
-            setup: setups.first(),
-            unreadable: None,
-            priorities: &Priorities::default(),
-            jobs: &self.flux_jobs.objects(),
-            mini_clusters: &look.mini_clusters,
-            left_alone: &[],
-            hosted: &[],
-            reserved: &BTreeMap::new(),
-            asked: &look.asked,
-            granted: &look.granted,
-            starts: &look.starts,
-            growing: &look.growing,
-            held: &look.held,
-            bursts: &[],
-            nodes: &crate::nodes::tests::without_end(),
-            peers: &(Arc::new(|| Box::new(|_: &_, _: &_| Err(String::new())) as overflow::PeersNow) as overflow::Peers),
-            cluster_peers: &[],
-            began: at(0),
-            sender: &overflow::sender(),
-            elsewhere: &[],
+            setup: self.setups.objects().first().cloned(),
+            jobs: self.flux_jobs.objects(),
+            look: self.admission.look("hpc", || found),
+            ..Namespace::default()
         };
+        let peers: Peers = Arc::new(|| Box::new(|_: &_, _: &_| Err(String::new())));
+        let (nodes, sender) = (crate::nodes::tests::without_end(), overflow::sender());
+        let ports = Ports { nodes, peers, sender, guests: HostedUsage::default() };
+        let view = View { seen: &seen, reserved: &BTreeMap::new(), elsewhere: &[], ports: &ports, began: at(0) };
         let round = round(&view, &mut Claims::default());
         self.admission.turn("hpc", &round, at(self.second));
         let now = Mono::from_start(Duration::from_secs(self.second.unsigned_abs()) * 10);

@@ -6,10 +6,11 @@ use tributary_api::{labels, names};
 use tributary_render::nodes::Gang;
 
 use super::*;
-use crate::hosted_usage;
-use crate::nodes::NodeRules;
+use crate::hosted_usage::{self, HostedUsage};
+use crate::nodes::{NodeRules, Nodes};
 use crate::overflow::{self, Part};
 use crate::priorities::tests::classes;
+use crate::testing::{at, object};
 
 mod elsewhere;
 mod limits;
@@ -30,37 +31,26 @@ impl Asked {
     }
 }
 
-/// A namespace as it is.
+/// A namespace, and what is around it.
 #[derive(Default)]
 struct World {
+    seen: Namespace,
     second: i64,
     /// When this leader's term began.
     began: i64,
-    setups: Vec<Arc<FluxSetup>>,
-    jobs: Vec<Arc<FluxJob>>,
-    mini_clusters: Vec<Arc<MiniCluster>>,
-    hosted: Vec<Arc<HostedBurst>>,
     /// Brokers of other namespaces.
     elsewhere: Vec<Gang>,
     reserved: BTreeMap<String, Reserved>,
-    starts: BTreeMap<String, Start>,
-    growing: BTreeMap<String, Growing>,
-    held: BTreeMap<String, Reservation>,
-    bursts: Vec<Arc<Burst>>,
     /// By how many pods the nodes could hold fewer than four, if they were empty.
     fewer: u32,
     /// How often the nodes were asked, about now or ever.
     nodes_asked: Asked,
-    /// That there is a FluxSetup that was never read.
-    unreadable: Option<&'static str>,
     /// Brokers that a peer has room for.
     peer: u32,
     /// How often a peer was asked for room.
     peers_asked: Asked,
     /// What the last round left for bursts of peers.
     standing: Option<Standing>,
-    asked: BTreeSet<String>,
-    granted: BTreeMap<String, Timestamp>,
     claims: Claims,
     /// FluxJobs whose MiniCluster the last round made.
     made: Vec<String>,
@@ -70,51 +60,32 @@ struct World {
     told: BTreeMap<String, String>,
 }
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_000_000 + second).unwrap()
-}
-
-fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, since: i64, rest: Value) -> Arc<K> {
-    let group = if kind == "MiniCluster" { "flux-framework.org/v1alpha2" } else { "tributary.dev/v1alpha1" };
-    let mut object = json!({
-        "apiVersion": group, "kind": kind,
-        "metadata": {"name": name, "namespace": "hpc", "uid": format!("{name}-uid"), "creationTimestamp": at(since).to_string()},
-    });
-    for (key, value) in rest.as_object().unwrap() {
-        match key.as_str() {
-            "annotations" | "ownerReferences" => object["metadata"][key] = value.clone(),
-            _ => object[key] = value.clone(),
-        }
-    }
-    Arc::new(serde_json::from_value(object).unwrap())
-}
-
 fn pods(gang: &Gang) -> u32 {
     gang.brokers + u32::from(gang.services.is_some())
 }
 
 impl World {
     fn setup(&mut self, name: &str, since: i64, spec: Value) -> &mut Self {
-        self.setups.push(object("FluxSetup", name, since, json!({"spec": spec})));
+        self.seen.setup = Some(Arc::new(object(name, since, json!({"spec": spec}))));
         self
     }
 
     fn job(&mut self, name: &str, since: i64, spec: Value) -> &mut Self {
         let mut whole = json!({"image": "a", "command": "true"});
         whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        self.jobs.push(object("FluxJob", name, since, json!({"spec": whole})));
+        self.seen.jobs.push(Arc::new(object(name, since, json!({"spec": whole}))));
         self
     }
 
     /// A MiniCluster that asks for its Job.
     fn asks(&mut self, name: &str, since: i64, size: i64) -> &mut Self {
         self.cluster(name, since, json!({"spec": {"size": size, "containers": [{}]}}));
-        self.asked.insert(format!("{name}-uid"));
+        self.seen.look.asked.insert(format!("{name}-uid"));
         self
     }
 
     fn cluster(&mut self, name: &str, since: i64, rest: Value) -> &mut Self {
-        self.mini_clusters.push(object("MiniCluster", name, since, rest));
+        self.seen.look.mini_clusters.push(Arc::new(object(name, since, rest)));
         self
     }
 
@@ -135,41 +106,25 @@ impl World {
                 (pods(gang) > most && groups.is_empty()).then(|| format!("they can hold {most} of {}", pods(gang)))
             }),
         };
-        let view = View {
-            now: at(100 + self.second),
-            setup: self.setups.first(),
-            unreadable: self.unreadable,
-            priorities: &classes(&[("high", 5), ("low", -5)]),
-            jobs: &self.jobs,
-            mini_clusters: &self.mini_clusters,
-            left_alone: &[],
-            hosted: &self.hosted,
-            reserved: &self.reserved,
-            asked: &self.asked,
-            granted: &self.granted,
-            starts: &self.starts,
-            growing: &self.growing,
-            held: &self.held,
-            bursts: &self.bursts,
-            nodes: &nodes,
-            peers: &elsewhere::peers(self.peer, self.peers_asked.clone()),
-            cluster_peers: &[object("ClusterPeer", "west", 0, json!({"spec": {}}))],
-            began: at(100 + self.began),
-            sender: &overflow::sender(),
-            elsewhere: &self.elsewhere,
-        };
+        let peers = elsewhere::peers(self.peer, self.peers_asked.clone());
+        let ports = Ports { nodes, peers, sender: overflow::sender(), guests: HostedUsage::default() };
+        self.seen.now = at(100 + self.second);
+        self.seen.priorities = classes(&[("high", 5), ("low", -5)]);
+        self.seen.cluster_peers = vec![Arc::new(object("west", 0, json!({"spec": {}})))];
+        let (seen, reserved, elsewhere) = (&self.seen, &self.reserved, &self.elsewhere);
+        let view = View { seen, reserved, elsewhere, ports: &ports, began: at(100 + self.began) };
         let round = round(&view, &mut self.claims);
         for uid in &round.back {
-            self.granted.remove(uid);
-            self.starts.remove(uid);
+            self.seen.look.granted.remove(uid);
+            self.seen.look.starts.remove(uid);
         }
-        self.growing.retain(|uid, _| !round.grow.contains_key(uid));
+        self.seen.look.growing.retain(|uid, _| !round.grow.contains_key(uid));
         self.standing = round.standing.clone();
         self.told.clone_from(&round.told);
         self.gangs.clone_from(&round.gangs);
         let mut started: Vec<String> = round.start.iter().map(|(uid, _)| uid.clone()).collect();
         if let Some((_, status)) = round.setup {
-            Arc::make_mut(&mut self.setups[0]).status = Some(status);
+            self.seen.setup.as_mut().map(Arc::make_mut).unwrap().status = Some(status);
         }
         for (job, step) in round.jobs {
             let uid = job.uid().unwrap();
@@ -181,40 +136,47 @@ impl World {
                 Then::Send(burst) => {
                     let mut burst = (**burst).clone();
                     burst.metadata.uid = Some(format!("{uid}-burst"));
-                    self.bursts.retain(|one| one.name_any() != burst.name_any());
-                    self.bursts.push(Arc::new(burst));
+                    self.seen.bursts.retain(|one| one.name_any() != burst.name_any());
+                    self.seen.bursts.push(Arc::new(burst));
                     started.push(uid.clone());
                 }
                 Then::ReleaseBurst(uid) => {
-                    let burst = self.bursts.iter_mut().find(|one| one.metadata.uid.as_ref() == Some(uid)).unwrap();
+                    let burst = self.seen.bursts.iter_mut().find(|one| one.metadata.uid.as_ref() == Some(uid)).unwrap();
                     Arc::make_mut(burst).spec.release = true;
                 }
-                Then::DeleteBurst(uid) => self.bursts.retain(|one| one.metadata.uid.as_ref() != Some(uid)),
-                Then::DeleteMiniCluster(uid) => self.mini_clusters.retain(|one| one.metadata.uid.as_ref() != Some(uid)),
+                Then::DeleteBurst(uid) => self.seen.bursts.retain(|one| one.metadata.uid.as_ref() != Some(uid)),
+                Then::DeleteMiniCluster(uid) => {
+                    self.seen.look.mini_clusters.retain(|one| one.metadata.uid.as_ref() != Some(uid))
+                }
                 Then::Nothing | Then::DeleteJob => {}
             }
             if matches!(step.then, Then::Create(_) | Then::Send(_)) {
-                self.starts.extend(Start::recorded(&step.status).map(|start| (uid, start)));
+                self.seen.look.starts.extend(Start::recorded(&step.status).map(|start| (uid, start)));
             }
-            let stored = self.jobs.iter_mut().find(|one| one.name_any() == job.name_any()).unwrap();
+            let stored = self.seen.jobs.iter_mut().find(|one| one.name_any() == job.name_any()).unwrap();
             Arc::make_mut(stored).status = Some(step.status);
         }
         for (uid, _) in &round.start {
-            self.asked.remove(uid);
+            self.seen.look.asked.remove(uid);
         }
-        self.granted.extend(started.iter().map(|uid| (uid.clone(), at(100 + self.second))));
-        let wait: BTreeSet<&String> = self.asked.iter().chain(self.growing.keys()).collect();
-        assert!(round.told.keys().eq(wait) || self.setups.is_empty(), "everybody who waits is told why");
+        self.seen.look.granted.extend(started.iter().map(|uid| (uid.clone(), at(100 + self.second))));
+        let wait: BTreeSet<&String> = self.seen.look.asked.iter().chain(self.seen.look.growing.keys()).collect();
+        assert!(round.told.keys().eq(wait) || self.seen.setup.is_none(), "everybody who waits is told why");
         started
     }
 
     fn message(&self, job: &str) -> String {
-        let job = self.jobs.iter().find(|one| one.name_any() == job).unwrap();
+        let job = self.seen.jobs.iter().find(|one| one.name_any() == job).unwrap();
         job.status.clone().unwrap_or_default().message
     }
 
     fn status(&self) -> FluxSetupStatus {
-        self.setups[0].status.clone().unwrap()
+        self.seen.setup.as_ref().unwrap().status.clone().unwrap()
+    }
+
+    /// What its FluxSetup says.
+    fn rules(&mut self) -> &mut FluxSetupSpec {
+        &mut self.seen.setup.as_mut().map(Arc::make_mut).unwrap().spec
     }
 }
 
@@ -241,8 +203,8 @@ fn jobs_and_mini_clusters_stand_in_one_line() {
     assert_eq!(status.next, "FluxJob second: 2 brokers are needed, 1 are free");
     // Whatever the caches show of it: it was let through.
     assert!(world.round().is_empty());
-    world.mini_clusters.remove(0);
-    world.granted.remove("first-uid");
+    world.seen.look.mini_clusters.remove(0);
+    world.seen.look.granted.remove("first-uid");
     assert_eq!(world.round(), ["third-uid", "second-uid"]);
     assert_eq!((world.status().running, world.status().waiting), (2, 0));
 }
@@ -252,7 +214,7 @@ fn an_admitted_job_counts_before_any_cache_shows_that() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).job("a", 1, json!({}));
     assert_eq!(world.round(), ["a-uid"]);
-    Arc::make_mut(&mut world.jobs[0]).status = None;
+    Arc::make_mut(&mut world.seen.jobs[0]).status = None;
     world.job("urgent", 2, json!({"priority": 9}));
     assert_eq!(world.round(), ["a-uid"], "it is made again, and nobody else");
     assert_eq!(world.status().used.mini_clusters, 1);
@@ -266,7 +228,7 @@ fn a_new_leader_counts_what_waited_until_it_asks_again() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 4}})).cluster("unknown", 1, queued).asks("later", 2, 2);
     assert!(world.round().is_empty(), "the leader before may have let it through");
-    world.asked.insert("unknown-uid".into());
+    world.seen.look.asked.insert("unknown-uid".into());
     assert_eq!(world.round(), ["unknown-uid"]);
 }
 
@@ -286,14 +248,14 @@ fn what_ended_or_cannot_run_takes_nothing_and_what_is_hosted_takes_its_part() {
 }
 
 fn guest(name: &str, peer: &str, brokers: u32) -> Arc<HostedBurst> {
-    object("HostedBurst", name, 2, json!({"spec": {"peer": peer, "slot": name, "size": 1, "maxSize": brokers}}))
+    Arc::new(object(name, 2, json!({"spec": {"peer": peer, "slot": name, "size": 1, "maxSize": brokers}})))
 }
 
 #[test]
 fn a_burst_of_a_peer_counts_from_its_hosted_burst_on_and_whoever_waits_goes_before_others() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8}, "peers": [{"name": "east", "quota": {"brokers": 5}}]}));
-    world.hosted = vec![guest("there", "east", 2)];
+    world.seen.hosted = vec![guest("there", "east", 2)];
     let mut made = json!({"spec": {"size": 2, "containers": [{}]}, "status": {"incarnation": "j"}});
     made["ownerReferences"] = json!([{"apiVersion": "tributary.dev/v1alpha1", "kind": "HostedBurst", "name": "there",
         "uid": "there-uid", "controller": true}]);
@@ -312,8 +274,8 @@ fn a_burst_of_a_peer_counts_from_its_hosted_burst_on_and_whoever_waits_goes_befo
     world.asks("head", 4, 6);
     world.round();
     assert_eq!(world.standing.clone().unwrap().open.brokers, 1, "more would be in the way of the head");
-    world.setups.clear();
-    world.asked.clear();
+    world.seen.setup = None;
+    world.seen.look.asked.clear();
     world.round();
     assert_eq!(world.standing, None);
 }
@@ -329,7 +291,7 @@ fn a_wrong_quota_lets_nobody_in_and_a_word_of_a_newer_version_is_told() {
     };
     let (started, status, reason, _) = told(&mut world);
     assert_eq!((started.len(), status.as_str(), reason.as_str()), (0, "False", "InvalidQuota"));
-    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(json!({"checkNodes": "Soon"})).unwrap();
+    *world.rules() = serde_json::from_value(json!({"checkNodes": "Soon"})).unwrap();
     let (started, status, reason, message) = told(&mut world);
     assert_eq!((started, status.as_str(), reason.as_str()), (vec!["a-uid".to_owned()], "False", "Unsupported"));
     assert!(
@@ -347,11 +309,11 @@ fn a_setup_whose_quota_is_wrong_says_what_runs_and_waits_all_the_same() {
         json!({"size": 2}),
     );
     assert_eq!(world.round(), ["a-uid", "b-uid"]);
-    world.hosted = vec![guest("there", "east", 1)];
+    world.seen.hosted = vec![guest("there", "east", 1)];
     assert_eq!(world.status().next, "FluxJob c: 2 brokers are needed, 1 are free");
     // It was edited, one has ended since, and one has come.
-    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(json!({"quota": {"memory": "lots"}})).unwrap();
-    world.mini_clusters.retain(|one| one.name_any() != "a");
+    *world.rules() = serde_json::from_value(json!({"quota": {"memory": "lots"}})).unwrap();
+    world.seen.look.mini_clusters.retain(|one| one.name_any() != "a");
     world.asks("d", 4, 1);
     assert!(world.round().is_empty());
     let status = world.status();
@@ -367,25 +329,25 @@ fn a_mini_cluster_that_grows_asks_for_the_difference() {
     world.setup("default", 0, json!({"quota": {"brokers": 6}}));
     let runs = |size: i64| json!({"spec": {"size": size, "containers": [{}]}, "status": {"phase": "Running", "incarnation": "j"}});
     world.cluster("grows", 1, runs(8)).cluster("other", 1, runs(2));
-    world.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
+    world.seen.look.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
     world.round();
     assert_eq!(
         (world.status().used.brokers, world.status().running, world.status().waiting),
         (5, 2, 1),
         "8 of 6 are never possible"
     );
-    world.mini_clusters[0] = object("MiniCluster", "grows", 1, runs(5));
+    world.seen.look.mini_clusters[0] = Arc::new(object("grows", 1, runs(5)));
     world.round();
     assert_eq!((world.status().used.brokers, world.status().waiting), (5, 1));
     assert_eq!(world.status().next, "MiniCluster grows, which grows: 2 brokers are needed, 1 are free");
     world.asks("early", 40, 1).asks("late", 60, 1);
     assert_eq!(world.round(), ["early-uid"], "who came before it wanted to grow goes first");
-    world.mini_clusters.retain(|one| one.name_any() != "other");
+    world.seen.look.mini_clusters.retain(|one| one.name_any() != "other");
     assert_eq!(world.round(), [""; 0]);
-    assert!(world.growing.is_empty());
+    assert!(world.seen.look.growing.is_empty());
     assert_eq!((world.status().used.brokers, world.status().running, world.status().waiting), (6, 2, 1));
     // Shrinking frees at once.
-    world.mini_clusters[0] = object("MiniCluster", "grows", 1, runs(4));
+    world.seen.look.mini_clusters[0] = Arc::new(object("grows", 1, runs(4)));
     assert_eq!(world.round(), ["late-uid"]);
 }
 
@@ -396,7 +358,6 @@ fn nodes_are_looked_at_where_that_is_asked() {
     assert_eq!(world.round(), ["a-uid"]);
     assert_eq!(world.message("b"), "it is next in line: the nodes have no room for 1 of its 2 brokers");
     assert_eq!(world.status().next, "FluxJob b: the nodes have no room for 1 of its 2 brokers");
-    world.setups.clear();
     world.setup("default", 0, json!({}));
     assert_eq!(world.round(), ["b-uid"]);
 }
@@ -440,9 +401,9 @@ fn the_pod_of_services_takes_its_part_of_quota_and_nodes_once() {
         "status": {"phase": "Running", "incarnation": "j"}});
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"cpu": 5}})).cluster("grows", 1, runs);
-    world.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
+    world.seen.look.growing.insert("grows-uid".into(), Growing { has: 3, since: at(50) });
     world.round();
-    assert_eq!((world.growing.len(), world.status().used.cpu.as_str()), (0, "5"));
+    assert_eq!((world.seen.look.growing.len(), world.status().used.cpu.as_str()), (0, "5"));
 }
 
 #[test]
@@ -458,10 +419,10 @@ fn gpus_of_any_name_are_gpus_to_a_quota() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"gpus": 3}})).job("others", 2, wants("example.com/wafer"));
     assert_eq!(world.round(), ["others-uid"]);
-    let made = job::mini_cluster(&world.jobs[0], None).unwrap();
+    let made = job::mini_cluster(&world.seen.jobs[0], None).unwrap();
     let made = json!({"spec": made.spec, "status": {"phase": "Running", "incarnation": "j"}, "ownerReferences": owned_by("others")});
     world.cluster("others", 3, made);
-    Arc::make_mut(&mut world.jobs[0]).spec.resources.gpus = 0;
+    Arc::make_mut(&mut world.seen.jobs[0]).spec.resources.gpus = 0;
     world.round();
     assert_eq!((world.status().running, world.status().used.gpus), (1, 2));
 }
@@ -493,7 +454,7 @@ fn who_names_a_job_as_owner_stands_in_line_like_everybody() {
     let sized = |size: i64, owner: &str| json!({"spec": {"size": size, "containers": [{}]}, "ownerReferences": owned_by(owner)});
     for (name, owner) in [("waits", "waits"), ("forged", "none"), ("second", "waits")] {
         world.cluster(name, 3, sized(3, owner));
-        world.asked.insert(format!("{name}-uid"));
+        world.seen.look.asked.insert(format!("{name}-uid"));
     }
     assert!(world.round().is_empty());
     let status = world.status();
@@ -508,21 +469,21 @@ fn the_mini_cluster_of_an_admitted_job_passes_unless_it_is_larger() {
     let made = |size: i64| json!({"spec": {"size": size, "containers": [{}]}, "ownerReferences": owned_by("a")});
     world.cluster("a", 2, made(2));
     // The caches of its reconciler did not show that the job was admitted.
-    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
-    world.asked.insert("made-uid".into());
+    Arc::make_mut(&mut world.seen.look.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    world.seen.look.asked.insert("made-uid".into());
     assert_eq!(world.round(), ["made-uid"]);
     assert_eq!((world.status().running, world.status().used.brokers), (1, 2));
     // What runs counts as large as it is.
-    world.mini_clusters.clear();
+    world.seen.look.mini_clusters.clear();
     world.cluster("a", 2, made(3));
     world.round();
     assert_eq!((world.status().running, world.status().used.brokers), (1, 3));
     // One that was made larger in the job's name, and has no Job yet, has to ask.
-    world.mini_clusters.clear();
-    world.granted.clear();
+    world.seen.look.mini_clusters.clear();
+    world.seen.look.granted.clear();
     world.cluster("a", 2, made(9));
-    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("large-uid".into());
-    world.asked.insert("large-uid".into());
+    Arc::make_mut(&mut world.seen.look.mini_clusters[0]).metadata.uid = Some("large-uid".into());
+    world.seen.look.asked.insert("large-uid".into());
     assert!(world.round().is_empty());
     assert_eq!((world.status().running, world.status().waiting), (0, 1));
 }
@@ -540,7 +501,7 @@ fn a_job_in_trouble_holds_no_room_and_no_place_in_line() {
     assert_eq!(world.message("wrong"), "spec.miniCluster.no: a MiniCluster has no such field");
     assert_eq!((world.status().running, world.status().waiting), (1, 0));
     // Once the name is free, it stands in line again.
-    world.mini_clusters.clear();
+    world.seen.look.mini_clusters.clear();
     assert_eq!(world.round(), ["next-uid"], "no cache shows its MiniCluster yet");
     assert_eq!(world.message("taken"), "it is next in line: 2 brokers are needed, 0 are free");
 }
@@ -551,11 +512,11 @@ fn what_has_ended_and_is_asked_for_again_stands_in_line() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 4}})).cluster("ended", 1, ended).asks("runs", 2, 3);
     assert_eq!(world.round(), ["runs-uid"]);
-    world.asked.insert("ended-uid".into());
+    world.seen.look.asked.insert("ended-uid".into());
     assert!(world.round().is_empty(), "others have its room");
     assert_eq!(world.status().next, "MiniCluster ended: 3 brokers are needed, 1 are free");
-    world.mini_clusters.retain(|one| one.name_any() == "ended");
-    world.granted.remove("runs-uid");
+    world.seen.look.mini_clusters.retain(|one| one.name_any() == "ended");
+    world.seen.look.granted.remove("runs-uid");
     assert_eq!(world.round(), ["ended-uid"]);
     world.asks("later", 3, 2);
     assert!(world.round().is_empty(), "it counts though its status speaks of its last end");
@@ -568,9 +529,9 @@ fn what_runs_counts_as_it_was_started() {
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"brokers": 8, "cpu": 64}}));
     let held = Requests { mini_clusters: 1, brokers: 4, milli_cores: 16_000, ..Requests::default() };
-    world.held.insert("a-uid".into(), Reservation::with(held));
+    world.seen.look.held.insert("a-uid".into(), Reservation::with(held));
     for (size, cores, brokers, cpu) in [(4, 4, 4, "16"), (64, 1, 4, "16"), (2, 9, 4, "16")] {
-        world.mini_clusters = vec![object("MiniCluster", "a", 1, spec(size, cores))];
+        world.seen.look.mini_clusters = vec![Arc::new(object("a", 1, spec(size, cores)))];
         world.round();
         assert_eq!(
             (world.status().used.brokers, world.status().used.cpu.as_str()),

@@ -1,6 +1,7 @@
 use tributary_api::minicluster::DEFAULT_DEADLINE_SECONDS;
 
 use super::*;
+use crate::testing::at;
 
 mod simulated;
 
@@ -35,10 +36,6 @@ impl Outside<u32> for World {
 
 fn beside(rules: &Rules, running: &[Running], waiting: &[Waiting<u32>], mut world: World) -> Schedule<u32> {
     super::schedule(rules, running, waiting, &mut world, at(9))
-}
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
 fn brokers(brokers: i64) -> Requests {

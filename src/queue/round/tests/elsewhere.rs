@@ -15,22 +15,22 @@ fn a_job_that_may_burst_is_split_and_takes_only_its_part_from_then_on() {
     world.job("later", 3, json!({"size": 3, "allowBurst": true}));
     assert_eq!(world.round(), ["fits-uid", "large-uid"]);
     let split = |world: &World, job: &str| {
-        let job = world.jobs.iter().find(|one| one.name_any() == job).unwrap();
+        let job = world.seen.jobs.iter().find(|one| one.name_any() == job).unwrap();
         job.status.clone().unwrap().split.map(|split| (split.local, split.away, split.peer))
     };
     assert_eq!((split(&world, "fits"), split(&world, "large")), (None, Some((1, 2, Some("west".into())))));
     assert_eq!(world.status().used.brokers, 4);
     // The caches show nothing of it yet: it is remembered.
-    Arc::make_mut(&mut world.jobs[1]).status = None;
+    Arc::make_mut(&mut world.seen.jobs[1]).status = None;
     world.round();
     assert_eq!((world.status().used.brokers, split(&world, "large").map(|split| split.0)), (4, Some(1)));
     // Nor does a leader who comes later decide anew.
-    (world.starts, world.granted) = Default::default();
+    (world.seen.look.starts, world.seen.look.granted) = Default::default();
     world.peer = 99;
     world.round();
     assert_eq!(split(&world, "large").map(|split| split.0), Some(1));
     assert_eq!((split(&world, "later"), world.status().used.brokers), (None, 4), "its lead has no room");
-    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(5);
+    world.rules().quota.brokers = Some(5);
     world.peer = 3;
     assert!(world.round().iter().all(|uid| uid != "later-uid"), "two of three are promised to the other");
     world.peer = 4;
@@ -57,14 +57,14 @@ impl World {
     /// What the peers make of the Burst of a FluxJob.
     fn burst(&mut self, job: &str, status: Value) {
         let name = names::sent_burst(job);
-        let burst = self.bursts.iter_mut().find(|one| one.name_any() == name).unwrap();
+        let burst = self.seen.bursts.iter_mut().find(|one| one.name_any() == name).unwrap();
         let mut whole = json!({"observedGeneration": 1});
         whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
         Arc::make_mut(burst).status = Some(serde_json::from_value(whole).unwrap());
     }
 
     pub(super) fn of(&self, job: &str) -> FluxJobStatus {
-        self.jobs.iter().find(|one| one.name_any() == job).unwrap().status.clone().unwrap()
+        self.seen.jobs.iter().find(|one| one.name_any() == job).unwrap().status.clone().unwrap()
     }
 }
 
@@ -88,12 +88,12 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
         "it is next in line: 2 brokers are needed, 1 are free; it is not sent to a peer: west: it has no room for 2";
     assert_eq!(world.message("later"), told);
     // Neither a cache that is behind nor another leader makes anything of it here.
-    Arc::make_mut(&mut world.jobs[1]).status = None;
+    Arc::make_mut(&mut world.seen.jobs[1]).status = None;
     world.round();
     assert_eq!((world.status().used.brokers, world.of("there").peer.as_deref()), (3, Some("west")));
-    (world.starts, world.granted) = Default::default();
+    (world.seen.look.starts, world.seen.look.granted) = Default::default();
     world.round();
-    assert!(world.mini_clusters.is_empty() && world.bursts.len() == 1);
+    assert!(world.seen.look.mini_clusters.is_empty() && world.seen.bursts.len() == 1);
 
     let run = |more: Value| {
         let mut run = json!({"namespace": "guests", "miniCluster": "there-1f", "started": true});
@@ -128,16 +128,16 @@ fn a_job_that_is_sent_takes_nothing_here_and_tells_how_it_fares_there() {
         (JobPhase::Finished, Some(7), "north: exit code 7")
     );
     world.round();
-    assert_eq!((world.bursts.len(), &world.of("there").logs), (1, &up.logs), "its pods are kept for their logs");
-    let mut dropped = world.bursts[0].status.clone().unwrap();
+    assert_eq!((world.seen.bursts.len(), &world.of("there").logs), (1, &up.logs), "its pods are kept for their logs");
+    let mut dropped = world.seen.bursts[0].status.clone().unwrap();
     dropped.run.as_mut().unwrap().logs_gone = true;
-    let kept = Arc::make_mut(&mut world.bursts[0]).status.replace(dropped);
+    let kept = Arc::make_mut(&mut world.seen.bursts[0]).status.replace(dropped);
     world.round();
     assert_eq!(world.of("there").logs, "# gone: nothing of it is kept in cluster north any more");
-    Arc::make_mut(&mut world.bursts[0]).status = kept;
-    Arc::make_mut(&mut world.jobs[1]).spec.cleanup = tributary_api::flux_job::Cleanup::MiniCluster;
+    Arc::make_mut(&mut world.seen.bursts[0]).status = kept;
+    Arc::make_mut(&mut world.seen.jobs[1]).spec.cleanup = tributary_api::flux_job::Cleanup::MiniCluster;
     world.round();
-    assert!(world.bursts.is_empty());
+    assert!(world.seen.bursts.is_empty());
 }
 
 #[test]
@@ -151,10 +151,10 @@ fn what_a_job_left_elsewhere_is_kept_for_a_day_or_as_long_as_the_job_says() {
         world.round();
         world.second += 24 * 3600 - 2;
         world.round();
-        assert_eq!((world.of("sent").phase, world.bursts.len()), (JobPhase::Finished, 1));
+        assert_eq!((world.of("sent").phase, world.seen.bursts.len()), (JobPhase::Finished, 1));
         world.second += 2;
         world.round();
-        assert_eq!(world.bursts.len(), kept);
+        assert_eq!(world.seen.bursts.len(), kept);
         world.round();
         assert_eq!(world.of("sent").logs.starts_with("# gone"), kept == 0);
     }
@@ -169,20 +169,20 @@ fn a_job_that_no_peer_takes_comes_back_into_the_line_once_nothing_of_it_is_elsew
     world.round();
     assert_eq!(world.message("sent"), "it is taken back: no peer takes it: west: refused (PolicyForbids)");
     assert_eq!(world.of("sent").returned, None, "it has not come back yet");
-    world.mini_clusters.clear();
-    world.granted.remove("runs-uid");
+    world.seen.look.mini_clusters.clear();
+    world.seen.look.granted.remove("runs-uid");
     world.round();
-    assert!(world.bursts[0].spec.release, "first it is said to be over everywhere");
+    assert!(world.seen.bursts[0].spec.release, "first it is said to be over everywhere");
     assert_eq!(world.round(), [""; 0], "there is room here, but peers have yet to confirm");
     world.burst("sent", json!({"phase": "Released", "message": "released"}));
     world.round();
-    assert!(world.bursts.is_empty());
+    assert!(world.seen.bursts.is_empty());
     world.round();
     let back = world.of("sent");
     assert_eq!((back.phase, back.admitted, back.sent, back.peer), (JobPhase::Waiting, None, None, None));
     assert_eq!(back.returned.unwrap().times, 1);
     assert_eq!(world.round(), ["sent-uid"], "it starts here");
-    assert_eq!((world.status().used.brokers, world.bursts.len()), (3, 0));
+    assert_eq!((world.status().used.brokers, world.seen.bursts.len()), (3, 0));
 }
 
 #[test]
@@ -199,10 +199,10 @@ fn a_job_that_came_back_is_offered_again_after_a_while_and_one_that_cannot_trave
     world.round();
     world.burst("sent", json!({"phase": "Released"}));
     (0..3).for_each(|_| drop(world.round()));
-    assert!(world.bursts.is_empty() && world.of("sent").returned.is_some());
+    assert!(world.seen.bursts.is_empty() && world.of("sent").returned.is_some());
     world.second += 70;
     assert_eq!(world.round(), ["sent-uid"]);
-    assert_eq!(world.bursts.len(), 1);
+    assert_eq!(world.seen.bursts.len(), 1);
 }
 
 #[test]
@@ -249,9 +249,9 @@ fn a_job_that_a_peer_threw_out_is_not_sent_there_again() {
     world.job("before", 0, json!({"size": 12, "allowBurst": true}));
     world.round();
     assert!(world.message("sent").ends_with(told), "also behind one that waits for room: {}", world.message("sent"));
-    world.jobs.pop();
+    world.seen.jobs.pop();
     // What another did is no reason why this one does not take it.
-    let status = Arc::make_mut(&mut world.jobs[0]).status.as_mut().unwrap();
+    let status = Arc::make_mut(&mut world.seen.jobs[0]).status.as_mut().unwrap();
     status.returned.as_mut().unwrap().evictions[0].peer = "south".into();
     world.peer = 1;
     assert_eq!(world.round(), [""; 0]);
@@ -273,12 +273,12 @@ fn a_run_that_had_ended_when_it_was_taken_back_is_not_run_again() {
         run
     };
     world.burst("sent", json!({"phase": "Lost", "peer": "west", "run": run(json!({}))}));
-    Arc::make_mut(&mut world.bursts[0]).metadata.annotations =
+    Arc::make_mut(&mut world.seen.bursts[0]).metadata.annotations =
         Some([(labels::CANCEL.to_owned(), "1".to_owned())].into());
     world.round();
     assert!(world.of("sent").recalled.is_some());
     world.round();
-    assert!(world.bursts[0].spec.release);
+    assert!(world.seen.bursts[0].spec.release);
     // The peer is heard of again: it had ended by then.
     let over = run(json!({"succeeded": true, "exitCode": 0}));
     world.burst("sent", json!({"phase": "Released", "peer": "west", "run": over}));
@@ -294,16 +294,16 @@ fn a_job_whose_burst_would_have_the_name_of_anothers_says_so_and_holds_no_room()
     world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
     let mut foreign = Burst::new(&names::sent_burst("sent"), Default::default());
     foreign.metadata.uid = Some("foreign".into());
-    world.bursts.push(Arc::new(foreign));
+    world.seen.bursts.push(Arc::new(foreign));
     assert!(world.round().is_empty());
     assert!(world.message("sent").starts_with("Burst sent.sent.fluxjob exists and is another's"));
-    world.bursts.clear();
+    world.seen.bursts.clear();
     assert_eq!(world.round(), ["sent-uid"]);
     // It is there, and nobody has seen it yet: it comes back into the line.
-    world.bursts.clear();
+    world.seen.bursts.clear();
     let mut foreign = Burst::new(&names::sent_burst("sent"), Default::default());
     foreign.metadata.uid = Some("foreign".into());
-    world.bursts.push(Arc::new(foreign));
+    world.seen.bursts.push(Arc::new(foreign));
     world.round();
     assert_eq!((world.of("sent").phase, world.of("sent").sent), (JobPhase::Waiting, None));
 }
@@ -315,8 +315,8 @@ fn nothing_is_made_here_in_the_name_of_a_job_that_is_elsewhere() {
     assert_eq!(world.round(), ["sent-uid"]);
     let made = json!({"spec": {"size": 2, "containers": [{}]}, "ownerReferences": owned_by("sent")});
     world.cluster("sent", 2, made);
-    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("forged-uid".into());
-    world.asked.insert("forged-uid".into());
+    Arc::make_mut(&mut world.seen.look.mini_clusters[0]).metadata.uid = Some("forged-uid".into());
+    world.seen.look.asked.insert("forged-uid".into());
     // It stands in line for itself: who makes it may do so in any name.
     assert_eq!(world.round(), ["forged-uid"]);
     assert_eq!((world.status().used.brokers, world.of("sent").mini_cluster), (2, None));
@@ -334,21 +334,21 @@ fn a_split_job_whose_other_part_nobody_takes_comes_back_whole() {
             "status": {"phase": phase, "incarnation": "j", "bursts": [burst]}})
     };
     world.cluster("wide", 2, made("Starting", json!({"phase": "Rejected"})));
-    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    Arc::make_mut(&mut world.seen.look.mini_clusters[0]).metadata.uid = Some("made-uid".into());
     world.round();
     assert_eq!((world.status().used.brokers, world.of("wide").recalled), (4, None));
     world.second += 61;
     world.round();
     assert_eq!(world.message("wide"), "it is taken back: no peer takes its other part");
     world.round();
-    assert!(world.mini_clusters.is_empty());
+    assert!(world.seen.look.mini_clusters.is_empty());
     world.round();
     let back = world.of("wide");
     assert_eq!((back.phase, back.split, back.mini_cluster), (JobPhase::Waiting, None, None));
     world.round();
     assert_eq!(world.status().used.brokers, 0, "it gave its brokers back");
     assert!(world.message("wide").starts_with("it can never start here"), "{}", world.message("wide"));
-    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(6);
+    world.rules().quota.brokers = Some(6);
     assert_eq!(world.round(), ["wide-uid"]);
     assert_eq!((world.of("wide").split, world.status().used.brokers), (None, 6), "all of it is here now");
 }
@@ -363,32 +363,32 @@ fn a_split_job_whose_other_part_a_peer_threw_out_is_not_split_onto_it_again() {
     let made = json!({"spec": spec, "ownerReferences": owned_by("wide"),
         "status": {"phase": "Starting", "incarnation": "j", "bursts": [burst]}});
     world.cluster("wide", 2, made);
-    Arc::make_mut(&mut world.mini_clusters[0]).metadata.uid = Some("made-uid".into());
+    Arc::make_mut(&mut world.seen.look.mini_clusters[0]).metadata.uid = Some("made-uid".into());
     // Its owner threw it out while its brokers were on their way.
     let owned = json!([{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "wide",
         "uid": "made-uid", "controller": true}]);
     let mut part: Arc<Burst> =
-        object("Burst", "wide-burst-0", 3, json!({"spec": {"size": 2}, "ownerReferences": owned}));
+        Arc::new(object("wide-burst-0", 3, json!({"spec": {"size": 2}, "ownerReferences": owned})));
     let refusal = json!({"peer": "west", "reason": "EvictedByProvider", "message": "its HostedBurst was deleted",
         "generation": 1, "offer": part.offered(), "peerGeneration": 4});
     Arc::make_mut(&mut part).status = serde_json::from_value(json!({"refusals": [refusal]})).unwrap();
-    world.bursts.push(part);
+    world.seen.bursts.push(part);
     world.round();
     world.second += 61;
     world.round();
     assert_eq!(world.message("wide"), "it is taken back: no peer takes its other part");
-    world.bursts.clear();
+    world.seen.bursts.clear();
     (0..3).for_each(|_| drop(world.round()));
     let returned = world.of("wide").returned.unwrap();
     let evictions: Vec<_> = returned.evictions.iter().map(|one| (one.peer.as_str(), one.peer_generation)).collect();
-    assert_eq!((returned.times, evictions, world.mini_clusters.len()), (1, vec![("west", Some(4))], 0));
+    assert_eq!((returned.times, evictions, world.seen.look.mini_clusters.len()), (1, vec![("west", Some(4))], 0));
     world.second += 7200;
     assert_eq!(world.round(), [""; 0], "however long ago that was");
     let told = "it is not sent to a peer: west: refused (EvictedByProvider): its HostedBurst was deleted";
     assert!(world.message("wide").ends_with(told), "{}", world.message("wide"));
     // Somebody asks for it again.
     let retry = [(labels::RETRY.to_owned(), "now".to_owned())].into();
-    Arc::make_mut(&mut world.jobs[0]).metadata.annotations = Some(retry);
+    Arc::make_mut(&mut world.seen.jobs[0]).metadata.annotations = Some(retry);
     assert_eq!(world.round(), ["wide-uid"]);
     assert_eq!(world.of("wide").split.unwrap().peer.as_deref(), Some("west"));
 }
@@ -399,7 +399,7 @@ fn a_job_that_is_taken_back_from_a_peer_that_is_away_says_so() {
     world.job("sent", 1, json!({"size": 3, "allowBurst": true}));
     world.round();
     world.burst("sent", json!({"phase": "Lost", "peer": "west", "message": "west is out of contact"}));
-    Arc::make_mut(&mut world.jobs[0]).spec.suspend = true;
+    Arc::make_mut(&mut world.seen.jobs[0]).spec.suspend = true;
     (0..2).for_each(|_| drop(world.round()));
     assert_eq!(world.message("sent"), "it is taken back: it is suspended; west is out of contact");
 }
@@ -439,8 +439,8 @@ impl World {
         match what {
             Happens::TimePasses(seconds) => self.second += seconds,
             Happens::PeersHave(brokers) => self.peer = *brokers,
-            Happens::QuotaIs(brokers) => Arc::make_mut(&mut self.setups[0]).spec.quota.brokers = Some(*brokers),
-            Happens::AnotherLeads => (self.starts, self.granted) = Default::default(),
+            Happens::QuotaIs(brokers) => self.rules().quota.brokers = Some(*brokers),
+            Happens::AnotherLeads => (self.seen.look.starts, self.seen.look.granted) = Default::default(),
             Happens::Said(which, what) => {
                 let run = json!({"namespace": "hpc", "miniCluster": "m", "started": true});
                 let mut over = run.clone();
@@ -453,22 +453,22 @@ impl World {
                     json!({"phase": "Lost", "peer": "west"}),
                     json!({"phase": "Finished", "peer": "west", "run": over}),
                 ];
-                let burst = self.bursts.get(*which).filter(|burst| !burst.spec.release);
+                let burst = self.seen.bursts.get(*which).filter(|burst| !burst.spec.release);
                 let job = burst.and_then(|burst| burst.name_any().split('.').next().map(str::to_owned));
                 job.into_iter().for_each(|job| self.burst(&job, said[*what].clone()));
             }
             Happens::AllIsReleased => {
-                let told = self.bursts.iter().filter(|burst| burst.spec.release).map(|burst| burst.name_any());
+                let told = self.seen.bursts.iter().filter(|burst| burst.spec.release).map(|burst| burst.name_any());
                 let told: Vec<String> = told.filter_map(|name| name.split('.').next().map(str::to_owned)).collect();
                 told.iter().for_each(|job| self.burst(job, json!({"phase": "Released"})));
             }
             Happens::Ends(which) => {
-                if let Some(found) = self.mini_clusters.get_mut(*which) {
+                if let Some(found) = self.seen.look.mini_clusters.get_mut(*which) {
                     Arc::make_mut(found).status.get_or_insert_default().phase = Some(Phase::Succeeded);
                 }
             }
             Happens::Suspends(which) => {
-                if let Some(job) = self.jobs.get_mut(*which) {
+                if let Some(job) = self.seen.jobs.get_mut(*which) {
                     let job = Arc::make_mut(job);
                     job.spec.suspend = !job.spec.suspend;
                 }
@@ -493,26 +493,26 @@ proptest! {
         for what in &story {
             world.let_happen(what);
             let ends = |one: &&Arc<MiniCluster>| one.status.as_ref().is_some_and(|status| status.phase.is_some());
-            finished.extend(world.mini_clusters.iter().filter(ends).map(|one| one.name_any()));
+            finished.extend(world.seen.look.mini_clusters.iter().filter(ends).map(|one| one.name_any()));
             world.round();
             for name in world.made.clone() {
-                let elsewhere = world.bursts.iter().any(|burst| burst.name_any() == names::sent_burst(&name));
+                let elsewhere = world.seen.bursts.iter().any(|burst| burst.name_any() == names::sent_burst(&name));
                 prop_assert!(!elsewhere && !finished.contains(&name), "{name} is made here: {:?}", world.of(&name));
-                if world.mini_clusters.iter().all(|one| one.name_any() != name) {
+                if world.seen.look.mini_clusters.iter().all(|one| one.name_any() != name) {
                     let size = world.of(&name).split.map_or(1, |split| split.local);
                     let spec = json!({"size": size, "containers": [{}]});
                     world.cluster(&name, 1, json!({"spec": spec, "ownerReferences": owned_by(&name)}));
-                    let made = world.mini_clusters.last_mut().unwrap();
+                    let made = world.seen.look.mini_clusters.last_mut().unwrap();
                     Arc::make_mut(made).metadata.uid = Some(format!("{name}-made"));
                 }
             }
-            for burst in &world.bursts {
+            for burst in &world.seen.bursts {
                 let name = burst.name_any().split('.').next().unwrap_or_default().to_owned();
-                let here = world.mini_clusters.iter().any(|one| one.name_any() == name);
+                let here = world.seen.look.mini_clusters.iter().any(|one| one.name_any() == name);
                 prop_assert!(!here, "{name} is here, and has {burst:?}");
             }
             let over = |job: &&Arc<FluxJob>| job.status.as_ref().is_some_and(|status| status.phase == JobPhase::Finished);
-            let now: BTreeSet<String> = world.jobs.iter().filter(over).map(|job| job.name_any()).collect();
+            let now: BTreeSet<String> = world.seen.jobs.iter().filter(over).map(|job| job.name_any()).collect();
             prop_assert!(finished.is_subset(&now), "what has ended has ended");
             finished = now;
         }

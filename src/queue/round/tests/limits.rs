@@ -7,7 +7,7 @@ fn limited(world: &mut World, name: &str, since: i64, size: i64, seconds: Option
     let mut spec = json!({"size": size, "containers": [{}]});
     seconds.inspect(|seconds| spec["deadlineSeconds"] = json!(seconds));
     world.cluster(name, since, json!({"spec": spec}));
-    world.asked.insert(format!("{name}-uid"));
+    world.seen.look.asked.insert(format!("{name}-uid"));
 }
 
 #[test]
@@ -40,7 +40,6 @@ fn nothing_without_a_limit_or_with_a_longer_one_starts_where_runs_may_last_so_lo
         assert_eq!(world.told[&format!("{name}-uid")], told, "{name}");
     }
     // The default is no longer than this.
-    world.setups.clear();
     world.setup("default", 0, json!({"maxDuration": "11112h"}));
     let started = world.round();
     assert_eq!(started[..3], ["default-uid", "longer-uid", "unwritten-uid"]);

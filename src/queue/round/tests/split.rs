@@ -21,8 +21,8 @@ fn a_job_that_could_not_run_in_parts_is_not_split_and_says_why() {
         let message = world.message("wide");
         assert!(message.contains(&format!("it is not sent to a peer: {told}")), "{message}");
         // It runs here as a whole.
-        world.mini_clusters.clear();
-        world.granted.clear();
+        world.seen.look.mini_clusters.clear();
+        world.seen.look.granted.clear();
         assert_eq!(world.round(), ["wide-uid"]);
         assert_eq!(world.of("wide").split, None);
     }
@@ -64,7 +64,7 @@ fn when(second: i64) -> String {
 fn split_onto_west() -> World {
     let mut world = overflowing("Split", 4, 9);
     world.job("wide", 1, json!({"size": 6, "allowBurst": true}));
-    Arc::make_mut(&mut world.jobs[0]).metadata.uid = Some("0f1e2d3c".into());
+    Arc::make_mut(&mut world.seen.jobs[0]).metadata.uid = Some("0f1e2d3c".into());
     assert_eq!(world.round(), ["0f1e2d3c"]);
     let slot = "wide-0f1e2d";
     let bursting = json!({"clusters": [{"name": slot, "size": 2}], "span": true, "wait": {"for": "All"}});
@@ -75,7 +75,7 @@ fn split_onto_west() -> World {
     let owner = json!([{"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "wide",
         "uid": "wide-uid", "controller": true}]);
     let part = json!({"spec": {"size": 2}, "ownerReferences": owner});
-    world.bursts.push(object("Burst", &names::burst_object("wide", slot), 3, part));
+    world.seen.bursts.push(Arc::new(object(&names::burst_object("wide", slot), 3, part)));
     world
 }
 
@@ -84,8 +84,8 @@ impl World {
     fn stands(&mut self, phase: &str, there: &Value) {
         let row = json!({"name": "wide-0f1e2d", "size": 2, "ready": 1, "phase": there["phase"], "peer": "west"});
         let here = json!({"size": 4, "selector": "", "phase": phase, "incarnation": "j", "bursts": [row]});
-        Arc::make_mut(&mut self.mini_clusters[0]).status = Some(serde_json::from_value(here).unwrap());
-        Arc::make_mut(&mut self.bursts[0]).status = Some(serde_json::from_value(there.clone()).unwrap());
+        Arc::make_mut(&mut self.seen.look.mini_clusters[0]).status = Some(serde_json::from_value(here).unwrap());
+        Arc::make_mut(&mut self.seen.bursts[0]).status = Some(serde_json::from_value(there.clone()).unwrap());
     }
 }
 
@@ -140,9 +140,9 @@ fn a_split_job_whose_other_part_never_joins_comes_back_and_is_not_split_onto_tha
     let told = "it waits until all its brokers are there: 4 brokers here, 2 on west (Joining)";
     assert_eq!((world.of("wide").phase, world.message("wide").as_str()), (JobPhase::Ready, told));
     world.round();
-    let why = "in 10m its brokers there did not all join, though their pods run";
+    let why = "after 10m not all its brokers there have joined, though their pods run";
     assert_eq!(world.message("wide"), format!("it is taken back: west: {why}"));
-    world.bursts.clear();
+    world.seen.bursts.clear();
     (0..3).for_each(|_| drop(world.round()));
     world.second += 7200;
     assert_eq!(world.round(), [""; 0], "though it has room");

@@ -19,12 +19,12 @@ fn with_an_autoscaler_whoever_fits_a_node_that_is_known_starts_so_that_pods_ask_
         setup["nodeGroups"] = json!([{"name": "large", "cpu": 96, "memory": "384Gi"}]);
         serde_json::from_value(setup).unwrap()
     };
-    Arc::make_mut(&mut world.setups[0]).spec = group("Now");
+    *world.rules() = group("Now");
     assert!(!world.round().contains(&"c-uid".to_owned()));
-    Arc::make_mut(&mut world.setups[0]).spec = group("Autoscaled");
+    *world.rules() = group("Autoscaled");
     assert!(world.round().contains(&"c-uid".to_owned()));
     world.job("d", 4, json!({}));
-    Arc::make_mut(&mut world.setups[0]).spec = serde_json::from_value(setup("Never")).unwrap();
+    *world.rules() = serde_json::from_value(setup("Never")).unwrap();
     assert!(world.round().contains(&"d-uid".to_owned()));
 }
 
@@ -37,7 +37,7 @@ fn who_is_suspended_stands_in_no_line_and_what_runs_of_it_is_taken_back_before_i
     assert_eq!(world.message("a"), "it is suspended: it stands in line once spec.suspend is false");
     assert_eq!((world.status().running, world.status().waiting), (1, 0));
     let suspend = |world: &mut World, name: &str, suspend: bool| {
-        let job = world.jobs.iter_mut().find(|one| one.name_any() == name).unwrap();
+        let job = world.seen.jobs.iter_mut().find(|one| one.name_any() == name).unwrap();
         Arc::make_mut(job).spec.suspend = suspend;
     };
     let made = json!({"ownerReferences": owned_by("b"), "spec": {"size": 2, "containers": [{}]},
@@ -49,15 +49,15 @@ fn who_is_suspended_stands_in_no_line_and_what_runs_of_it_is_taken_back_before_i
     let mut started = BTreeSet::new();
     for _ in 0..4 {
         started.extend(world.round());
-        let b = world.mini_clusters.iter().any(|one| one.name_any() == "b");
+        let b = world.seen.look.mini_clusters.iter().any(|one| one.name_any() == "b");
         assert!(!(b && started.contains("a-uid")), "both never have the room at once");
     }
     assert_eq!(started, ["a-uid".to_owned()].into());
-    let status = world.jobs[1].status.clone().unwrap();
+    let status = world.seen.jobs[1].status.clone().unwrap();
     assert_eq!((status.phase, status.returned, status.admitted), (JobPhase::Waiting, None, None));
     // It begins anew.
     suspend(&mut world, "b", false);
-    Arc::make_mut(&mut world.setups[0]).spec.quota.brokers = Some(4);
+    world.rules().quota.brokers = Some(4);
     assert!(world.round().contains(&"b-uid".to_owned()));
 }
 
@@ -66,7 +66,7 @@ fn who_goes_first_is_said_by_priority_classes_and_who_names_none_that_there_is_h
     let mut world = World::default();
     world.setup("default", 0, json!({"quota": {"miniClusters": 1}})).asks("a", 1, 1).asks("b", 2, 1).asks("c", 0, 1);
     let class = |world: &mut World, index: usize, class: &str| {
-        Arc::make_mut(&mut world.mini_clusters[index]).spec.pod.priority_class_name = Some(class.to_owned());
+        Arc::make_mut(&mut world.seen.look.mini_clusters[index]).spec.pod.priority_class_name = Some(class.to_owned());
     };
     class(&mut world, 1, "high");
     class(&mut world, 2, "mine");
@@ -75,11 +75,11 @@ fn who_goes_first_is_said_by_priority_classes_and_who_names_none_that_there_is_h
     let none = "priorityClassName: there is no PriorityClass mine in this cluster; there is high, low";
     assert_eq!(world.message("d"), format!("spec.{none}"));
     assert_eq!(world.told["c-uid"], format!("spec.pod.{none}"));
-    let status = world.jobs[0].status.clone().unwrap();
+    let status = world.seen.jobs[0].status.clone().unwrap();
     let valid = conditions::find(&status.conditions, "Valid").unwrap();
     assert_eq!((valid.status.as_str(), valid.reason.as_str()), ("False", "PriorityRefused"));
     assert_eq!((world.status().running, world.status().waiting), (1, 4));
-    world.mini_clusters.retain(|one| one.name_any() != "b");
+    world.seen.look.mini_clusters.retain(|one| one.name_any() != "b");
     assert_eq!(world.round(), ["a-uid"], "not e, which is lower, though it came before");
 }
 
@@ -92,7 +92,7 @@ fn what_no_node_could_hold_waits_and_holds_up_nobody() {
     let told = "the nodes could not hold it whatever else ends: they can hold 4 of 5: make it smaller, let it run on other \
                 nodes, or add some. It holds up nobody, and is looked at again";
     assert_eq!(world.message("huge"), told);
-    let status = world.jobs[0].status.clone().unwrap();
+    let status = world.seen.jobs[0].status.clone().unwrap();
     let reasons: Vec<_> = status.conditions.iter().map(|one| one.reason.as_str()).collect();
     let told = vec!["NodesTooSmall", "NotFinished", "NotStarted", "Valid"];
     assert_eq!((status.phase, reasons), (JobPhase::Waiting, told));
@@ -151,7 +151,7 @@ fn only_the_first_of_those_that_no_node_could_hold_is_told_figures() {
             let after = told(&mut world, 3);
             assert_ne!(before[0], after[0]);
             assert_eq!(before[1..], after[1..]);
-            world.jobs.remove(0);
+            world.seen.jobs.remove(0);
             world.round();
             assert_eq!(world.message("huge-1"), after[0], "who is first now");
         }
@@ -171,31 +171,32 @@ fn a_run_that_ends_while_it_is_taken_back_is_not_run_again() {
         };
         world.cluster("a", 2, stands("Running", None));
         world.round();
-        Arc::make_mut(&mut world.jobs[0]).spec.suspend = true;
+        Arc::make_mut(&mut world.seen.jobs[0]).spec.suspend = true;
         world.round();
         assert!(world.of("a").recalled.is_some());
-        world.mini_clusters = vec![object("MiniCluster", "a", 2, stands(phase, Some(code)))];
+        world.seen.look.mini_clusters = vec![Arc::new(object("a", 2, stands(phase, Some(code))))];
         world.round();
         let ended = world.of("a");
         assert_eq!((ended.phase, ended.exit_code, ended.recalled), (JobPhase::Finished, Some(code), None));
-        assert_eq!(world.mini_clusters.len(), 1, "it is kept for its logs");
+        assert_eq!(world.seen.look.mini_clusters.len(), 1, "it is kept for its logs");
     }
 }
 
 /// The danger: FluxJobs of a namespace whose FluxSetup cannot be read are told nothing, and those that have ended run for ever.
 #[test]
 fn nothing_starts_by_a_setup_that_was_never_read_and_everybody_is_told() {
-    let mut world = World { unreadable: Some("spec.quota.brokers: 5000000000 is too much"), ..World::default() };
+    let told = "spec.quota.brokers: 5000000000 is too much";
+    let mut world = World::default();
+    world.seen.unreadable = Some(told.to_owned());
     world.job("new", 2, json!({})).job("ends", 1, json!({})).job("let-in", 1, json!({})).asks("lake", 3, 1);
     let made = json!({"phase": "Succeeded", "incarnation": "j"});
     let made = json!({"ownerReferences": owned_by("ends"), "spec": {"size": 1, "containers": [{}]}, "status": made});
     world.cluster("ends", 2, made);
     let let_in = FluxJobStatus { phase: JobPhase::Ready, ..FluxJobStatus::default() };
     let admitted = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(5)));
-    Arc::make_mut(&mut world.jobs[2]).status = Some(FluxJobStatus { admitted, ..let_in });
+    Arc::make_mut(&mut world.seen.jobs[2]).status = Some(FluxJobStatus { admitted, ..let_in });
     assert_eq!(world.round(), [""; 0], "nobody knows for how long it may run");
     assert_eq!(world.of("ends").phase, JobPhase::Finished);
-    let told = world.unreadable.unwrap();
     assert_eq!((world.of("new").phase, world.message("new").as_str()), (JobPhase::Waiting, told));
     assert_eq!(world.told["lake-uid"], told);
     let standing = world.standing.clone().unwrap();
@@ -205,7 +206,7 @@ fn nothing_starts_by_a_setup_that_was_never_read_and_everybody_is_told() {
         "nor does any burst of a peer"
     );
     // It was corrected.
-    world.unreadable = None;
+    world.seen.unreadable = None;
     world.setup("default", 0, json!({}));
     assert_eq!(
         world.round().into_iter().collect::<BTreeSet<_>>(),
