@@ -420,7 +420,8 @@ impl Burst {
 
     /// Brokers that `root` asks of its slot now, which may be more than the running instance has ranks for.
     pub fn wanted(&self, root: &MiniCluster) -> u32 {
-        let written = self.declaration(root).map(|cluster| cluster.size(root.spec.size()));
+        // What is not written stays as the instance was started.
+        let written = self.declaration(root).and_then(|cluster| cluster.size);
         written.and_then(|size| u32::try_from(size).ok()).unwrap_or(self.spec.size)
     }
 
@@ -480,6 +481,8 @@ mod tests {
         for (cluster, wanted, missing) in [
             ("{size: 3, peer: west}", 3, None),
             ("{size: 2}", 2, None),
+            ("{}", 3, None),
+            ("{maxSize: 5}", 3, None),
             ("{size: 5}", 5, Some("5 brokers are wanted, and the instance has ranks for 3: a restart is needed")),
             ("{size: 3, peers: [north, west]}", 3, None),
             ("{size: 3, peer: north}", 3, Some("it is wanted on north, and it is on west: a restart is needed")),

@@ -52,6 +52,9 @@ pub const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Annotation with the fewest pods of a Job that Kueue may admit.
 pub const KUEUE_MIN_PARALLELISM: &str = "kueue.x-k8s.io/job-min-parallelism";
 
+/// Annotation of a Job that may have another size while Kueue has admitted it, if it says `true`.
+pub const KUEUE_ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+
 /// The value of [`kubernetes::MANAGED_BY`].
 pub const TRIBUTARY: &str = "tributary";
 
@@ -204,6 +207,8 @@ pub mod reason {
     pub const NEVER_FITS: &str = "NeverFits";
     /// Its user holds it back.
     pub const SUSPENDED: &str = "Suspended";
+    /// Its Job is suspended, and its user did not ask for that.
+    pub const JOB_SUSPENDED: &str = "JobSuspended";
     /// The nodes could not hold it, whatever else ends.
     pub const NODES_TOO_SMALL: &str = "NodesTooSmall";
 
@@ -234,7 +239,8 @@ pub mod condition {
     pub const FINISHED: &str = "Finished";
     /// The Services of the spec are there. Said only where one is not.
     pub const SERVICES_READY: &str = "ServicesReady";
-    /// False while a MiniCluster that runs stays smaller than its spec, since its namespace's queue has no room for more.
+    /// False while a MiniCluster that runs has another size than its spec says, since its namespace's queue has no room for more,
+    /// or Kueue would end it.
     pub const GROWN: &str = "Grown";
     /// A command that fails is run again, because the user asked for retries.
     pub const COMMAND_RETRIES: &str = "CommandRetries";

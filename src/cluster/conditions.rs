@@ -6,6 +6,12 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use super::events::cut;
+
+/// A message is at most this long, in bytes. Kubernetes allows 32,768 characters, but etcd takes 1.5 MB of an object, its spec and
+/// its dozen conditions together, and all who watch it keep them in memory.
+const MESSAGE_LIMIT: usize = 4096;
+
 /// What a controller says now about one condition type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
@@ -15,7 +21,7 @@ pub struct Statement {
     pub status: Option<bool>,
     /// One CamelCase word; not empty.
     pub reason: String,
-    /// For people.
+    /// For people; [`merged`] cuts it to 4 kB.
     pub message: String,
 }
 
@@ -58,7 +64,7 @@ pub fn merged(
             type_: statement.type_.into(),
             status: status.into(),
             reason: statement.reason,
-            message: statement.message,
+            message: cut(statement.message, MESSAGE_LIMIT),
             observed_generation: generation,
             last_transition_time,
         });
@@ -101,6 +107,16 @@ mod tests {
         assert_eq!((second[0].message.as_str(), second[0].observed_generation), ("3 of 4", Some(2)));
         assert_eq!(third[0].last_transition_time, Time(at(30)));
         assert!(is_true(&third, "Ready") && !is_true(&second, "Ready") && !is_true(&third, "Other"));
+    }
+
+    /// The danger: the status is larger than etcd takes, and the object never says what is wrong with it.
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let long = || [Statement::fails("Valid", "InvalidValue", format!("x{}", "é".repeat(1_000_000)))];
+        let first = merged(&[], long(), None, at(1));
+        let message = &first[0].message;
+        assert!(message.len() <= MESSAGE_LIMIT && message.len() > MESSAGE_LIMIT - 3 && message.ends_with("é…"));
+        assert_eq!(merged(&first, long(), None, at(2)), first);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::worker::{self, Failure, Options, Outcome, Queue};
 pub trait Controller: Send + Sync + 'static {
     /// Whatever is handled: most often the key of an object.
     type Key: Ord + Clone + Debug + Send + Sync + 'static;
-    /// The line in which a key waits; `()` where there is one.
+    /// The line in which a key waits; `()` where there is one, or one for each namespace.
     type Line: Ord + Clone + Send + Sync + 'static;
     /// All that the decision looks at.
     type View: Send;

@@ -1,8 +1,9 @@
 //! Events of `events.k8s.io/v1`: what a person sees in `kubectl describe`.
 //!
-//! Published through kube's `Recorder`, with two things it does not do: the same thing about the same object is not said
-//! again within [`REPEAT`] (an object that fails for hours costs a request every few minutes, not one per attempt), and an
-//! event whose text is new is a new event (the recorder goes on counting the first text).
+//! Published through kube's `Recorder`, with three things it does not do: the same thing about the same object is not said
+//! again within [`REPEAT`] (an object that fails for hours costs a request every few minutes, not one per attempt), an event
+//! whose text is new is a new event (the recorder goes on counting the first text), and of one object and reason there are
+//! [`MOST`] in that time (whoever writes the object decides on the text, and as often as they like).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +22,10 @@ pub(crate) const REPEAT: Duration = Duration::from_secs(5 * 60);
 
 /// `note` is at most this long, in bytes (Kubernetes validates it).
 const NOTE_LIMIT: usize = 1024;
+
+/// Events of one reason about one object within [`REPEAT`]; what is more is not said. Its other reasons, and other objects, are.
+/// A root may have that many bursts, and says something of each.
+const MOST: usize = 256;
 
 /// What is said about an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,15 +70,15 @@ impl Events {
 
     /// Says something about an object. What goes wrong is logged: nothing depends on an event.
     pub async fn publish(&self, about: &impl Resource<DynamicType = ()>, notice: Notice) {
-        let key = (about.meta().uid.clone().unwrap_or_default(), notice.reason.clone(), notice.note.clone());
-        let now = self.clock.mono();
+        let about_what = (about.meta().uid.clone().unwrap_or_default(), notice.reason.clone());
+        let (note, now) = (cut(notice.note, NOTE_LIMIT), self.clock.mono());
         let fresh = || Recorder::new(self.writer.clone(), self.reporter.clone());
-        let recorder = self.said.lock().again(key, now, fresh);
+        let recorder = self.said.lock().again(about_what, note.clone(), now, fresh);
         let Some(recorder) = recorder else { return };
         let event = Event {
             type_: if notice.warning { EventType::Warning } else { EventType::Normal },
             reason: notice.reason,
-            note: Some(cut(notice.note)),
+            note: Some(note),
             action: notice.action,
             secondary: None,
         };
@@ -89,10 +94,13 @@ impl Events {
     }
 }
 
-/// What was said, about which object, and by which recorder: each remembers one series.
+/// UID of an object, and a reason.
+type AboutWhat = (String, String);
+
+/// What was said, when last, and by which recorder: each remembers one series.
 #[derive(Debug)]
 struct Said<R> {
-    last: BTreeMap<(String, String, String), (Mono, R)>,
+    last: BTreeMap<AboutWhat, BTreeMap<String, (Mono, R)>>,
     /// When what is too old was removed.
     swept: Mono,
 }
@@ -104,34 +112,35 @@ impl<R> Default for Said<R> {
 }
 
 impl<R: Clone> Said<R> {
-    /// Who is to say it now; `None` if it was said just before.
-    fn again(&mut self, key: (String, String, String), now: Mono, fresh: impl FnOnce() -> R) -> Option<R> {
-        if now.saturating_since(self.swept) >= REPEAT {
-            self.last.retain(|_, (at, _)| now.saturating_since(*at) < REPEAT * 2);
+    /// Who is to say it now; `None` if it was said just before, or too much else was.
+    fn again(&mut self, about: AboutWhat, note: String, now: Mono, fresh: impl FnOnce() -> R) -> Option<R> {
+        let age = |at: Mono| now.saturating_since(at);
+        if age(self.swept) >= REPEAT {
+            self.last.retain(|_, notes| {
+                notes.retain(|_, (at, _)| age(*at) < REPEAT * 2);
+                !notes.is_empty()
+            });
             self.swept = now;
         }
-        match self.last.get_mut(&key) {
-            Some((at, _)) if now.saturating_since(*at) < REPEAT => None,
-            Some((at, recorder)) => {
-                *at = now;
-                Some(recorder.clone())
-            }
-            None => {
-                let recorder = fresh();
-                self.last.insert(key, (now, recorder.clone()));
-                Some(recorder)
-            }
+        let notes = self.last.entry(about).or_default();
+        let said_now = |(at, _): &&(Mono, R)| age(*at) < REPEAT;
+        if notes.get(&note).as_ref().is_some_and(said_now) || notes.values().filter(said_now).count() >= MOST {
+            return None;
         }
+        let (at, recorder) = notes.entry(note).or_insert_with(|| (now, fresh()));
+        *at = now;
+        Some(recorder.clone())
     }
 }
 
-fn cut(mut note: String) -> String {
+/// The text, or as much of it as fits into so many bytes.
+pub(crate) fn cut(text: String, most: usize) -> String {
     const MARK: &str = "…";
-    if note.len() > NOTE_LIMIT {
-        note.truncate(note.floor_char_boundary(NOTE_LIMIT - MARK.len()));
-        note.push_str(MARK);
+    if text.len() <= most {
+        return text;
     }
-    note
+    // A new one: the old one keeps the memory of all its text.
+    format!("{}{MARK}", &text[..text.floor_char_boundary(most - MARK.len())])
 }
 
 #[cfg(test)]
@@ -146,11 +155,26 @@ mod tests {
 
     #[test]
     fn a_note_is_cut_between_characters() {
-        assert_eq!(cut("short".into()), "short");
+        assert_eq!(cut("short".into(), NOTE_LIMIT), "short");
         for text in ["x".repeat(2000), "é".repeat(1000), format!("x{}", "é".repeat(1000))] {
-            let cut = cut(text);
+            let cut = cut(text, NOTE_LIMIT);
             assert!(cut.len() <= NOTE_LIMIT && cut.len() > NOTE_LIMIT - 3 && cut.ends_with('…'), "{}", cut.len());
         }
+    }
+
+    /// The danger: whoever writes an object again and again, each time with another value that is not valid, fills the memory.
+    #[test]
+    fn of_one_object_and_reason_a_few_notes_are_said_and_kept() {
+        let about = |uid: &str, reason: &str| (uid.to_owned(), reason.to_owned());
+        let (mut said, at) = (Said::<()>::default(), |secs| Mono::from_start(Duration::from_secs(secs)));
+        let mut say = |about, number: usize, at| said.again(about, number.to_string(), at, || ()).is_some();
+        let lake = || about("lake", "InvalidValue");
+        assert_eq!((0..100_000).filter(|number| say(lake(), *number, at(0))).count(), MOST);
+        assert!(say(about("lake", "Created"), 0, at(0)) && say(about("sea", "InvalidValue"), 0, at(0)));
+        assert!(!say(lake(), 100_000, at(299)) && say(lake(), 100_000, at(300)) && say(lake(), 0, at(300)));
+        assert_eq!(said.last[&lake()].len(), MOST + 1);
+        assert!(said.again(about("sea", "Created"), String::new(), at(900), || ()).is_some());
+        assert_eq!(said.last.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -177,13 +201,17 @@ mod tests {
             events.publish(&pod, failure.clone()).await;
         }
         events.publish(&pod, Notice::warning("Apply", "Conflict", "second")).await;
+        for end in ["a", "b"] {
+            events.publish(&pod, Notice::warning("Apply", "Long", "x".repeat(NOTE_LIMIT) + end)).await;
+        }
         tokio::time::sleep(REPEAT).await;
         events.publish(&pod, failure.clone()).await;
 
         let seen = seen.lock();
         let said: Vec<_> =
             seen.iter().map(|(method, event)| (method.as_str(), event["note"].as_str().unwrap())).collect();
-        assert_eq!(said, [("POST", "first"), ("POST", "second"), ("PATCH", "first")]);
+        let long = cut("x".repeat(2 * NOTE_LIMIT), NOTE_LIMIT);
+        assert_eq!(said, [("POST", "first"), ("POST", "second"), ("POST", &long), ("PATCH", "first")]);
         assert_eq!((&seen[0].1["type"], &seen[0].1["reportingInstance"]), (&json!("Warning"), &json!("pod-0")));
         assert_eq!(seen[0].1["regarding"]["uid"], "u");
     }

@@ -52,7 +52,7 @@ impl<K: Watched> UnreadableObjects<K> {
         events: Events,
         clock: SharedClock,
     ) -> Arc<Self> {
-        let queue = Queue::new(clock.clone());
+        let queue = Queue::by_namespace(clock.clone());
         Arc::new(Self { cache, condition, writer, events, clock, queue })
     }
 
@@ -93,14 +93,10 @@ impl<K: Watched> Controller for UnreadableObjects<K> {
     }
 
     fn step(&self, _: &ObjectKey, object: &Unreadable) -> Option<Vec<Condition>> {
-        let sentence = object.sentence();
-        let said = conditions::find(&object.conditions, self.condition).is_some_and(|one| {
-            let of_it = one.observed_generation == object.generation;
-            of_it && (one.reason.as_str(), &one.message) == (reason::UNREADABLE, &sentence)
-        });
-        let statement = Statement::fails(self.condition, reason::UNREADABLE, sentence);
+        let statement = Statement::fails(self.condition, reason::UNREADABLE, object.sentence());
         let now = self.clock.wall();
-        (!said).then(|| conditions::merged(&object.conditions, [statement], object.generation, now))
+        let conditions = conditions::merged(&object.conditions, [statement], object.generation, now);
+        (conditions != object.conditions).then_some(conditions)
     }
 
     /// A merge of what is there: an apply is refused where the object does not fit its definition.

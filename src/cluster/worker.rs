@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tributary_clock::{Backoff, Mono, Rng, SharedClock};
 
 use super::error::Cause;
+use super::key::ObjectKey;
 use super::schedule::{Ended, Schedule};
 use super::work::Work;
 
@@ -43,9 +44,11 @@ pub struct Queue<K, L = ()> {
 }
 
 struct Shared<K, L> {
-    schedule: Mutex<Schedule<K, L>>,
+    schedule: Mutex<Schedule<K, (L, Option<String>)>>,
     /// The line of a key that nothing else is said of.
     line: Box<dyn Fn(&K) -> L + Send + Sync>,
+    /// Divides each line into one for each namespace. `None`: it stays one.
+    namespace: fn(&K) -> Option<String>,
     changed: Notify,
     work: Work,
     clock: SharedClock,
@@ -64,12 +67,27 @@ impl<K: Ord + Clone> Queue<K> {
     }
 }
 
+impl Queue<ObjectKey> {
+    /// An empty queue of a line for each namespace, so that thousands of keys of one delay a key of another by one run.
+    pub fn by_namespace(clock: SharedClock) -> Self {
+        Self::divided(clock, |_| (), |key| key.namespace.clone())
+    }
+}
+
 impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
     /// An empty queue. `line`: where a key waits that is marked without a word about that, that asked for a time, or that
     /// failed. It may lock what nobody holds who marks.
     pub fn in_lines(clock: SharedClock, line: impl Fn(&K) -> L + Send + Sync + 'static) -> Self {
+        Self::divided(clock, line, |_| None)
+    }
+
+    fn divided(
+        clock: SharedClock,
+        line: impl Fn(&K) -> L + Send + Sync + 'static,
+        namespace: fn(&K) -> Option<String>,
+    ) -> Self {
         let (schedule, line) = (Mutex::default(), Box::new(line));
-        let shared = Shared { schedule, line, changed: Notify::new(), work: Work::default(), clock };
+        let shared = Shared { schedule, line, namespace, changed: Notify::new(), work: Work::default(), clock };
         Self { shared: Arc::new(shared) }
     }
 
@@ -81,8 +99,13 @@ impl<K: Ord + Clone, L: Ord + Clone> Queue<K, L> {
 
     /// The same in a line, and not before `at`.
     pub fn mark_in(&self, line: L, key: K, at: Mono) {
+        let line = (line, (self.shared.namespace)(&key));
         self.shared.schedule.lock().mark(key, line, at);
         self.shared.changed.notify_one();
+    }
+
+    fn line(&self, key: &K) -> (L, Option<String>) {
+        ((self.shared.line)(key), (self.shared.namespace)(key))
     }
 
     /// Keys that wait for their run.
@@ -150,7 +173,7 @@ pub(super) async fn run<K, L, E, F>(
 {
     let clock = queue.shared.clock.clone();
     // The worker of the term before was stopped in the middle of some: nobody else ends their runs.
-    queue.shared.schedule.lock().resume(&queue.shared.line, clock.mono());
+    queue.shared.schedule.lock().resume(|key| queue.line(key), clock.mono());
     let mut running = JoinSet::new();
     let mut most = options.concurrency;
     loop {
@@ -210,7 +233,7 @@ fn ended_run<K: Ord + Clone, L: Ord + Clone, E: Error + 'static>(
             Ended::Failed { retry: retry_in, after_change: *after_change }
         }
     };
-    let line = (queue.shared.line)(key);
+    let line = queue.line(key);
     queue.shared.schedule.lock().end(key.clone(), ended, line, now);
 }
 

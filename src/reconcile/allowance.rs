@@ -95,7 +95,9 @@ impl Decision {
                 self.deadline = allowance.unwrap_or_default().of_new(known.mini_cluster.spec.deadline());
             }
             // Where nobody knows what it should be, it stays.
-            Action::Maintain(maintenance) if maintenance.services == Upkeep::All => {
+            Action::Maintain(maintenance)
+                if maintenance.services == Upkeep::All || maintenance.job.deadline.is_some() =>
+            {
                 let Some(has) = known.job.deadline() else { return self };
                 let wanted = maintenance.job.deadline.unwrap_or(has);
                 let starts = has_started || maintenance.job.suspend == Some(false);
@@ -252,8 +254,10 @@ mod tests {
         assert_eq!(follows(3600, None, all, Some(allowance(3600, 3000)), None), None, "it is suspended");
         assert_eq!(follows(600, Some(3600), all, None, Some(now)), None, "nobody knows yet");
         assert_eq!(follows(3600, Some(600), all, None, Some(now)), Some(600), "less is anybody's");
+        let raised = follows(600, Some(3600), Upkeep::Edited, Some(Allowance::default()), Some(now));
+        assert_eq!(raised, Some(3600), "though another version made it");
         let (known, resumed) =
-            maintained(3600, JobChange { suspend: Some(false), ..JobChange::default() }, Upkeep::Missing);
+            maintained(3600, JobChange { suspend: Some(false), ..JobChange::default() }, Upkeep::Edited);
         let resumed = resumed.within(&known, Some(allowance(3600, 3000)));
         assert_eq!(changed(&resumed), Some(Some(600)), "though another agent made it");
         assert_eq!(

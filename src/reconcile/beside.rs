@@ -37,7 +37,13 @@ impl Writes {
         let (mut without, mut done) = (Vec::new(), Ok(()));
         for service in &rendered.services {
             let live = known.services.iter().find(|live| live.name_any() == service.name_any());
-            if live.is_some() && upkeep == Upkeep::Missing {
+            let stays = match upkeep {
+                Upkeep::None | Upkeep::Missing => true,
+                // Only users change its type.
+                Upkeep::Edited => live.is_some_and(|live| type_of(live) == type_of(service)),
+                Upkeep::All => false,
+            };
+            if live.is_some() && stays {
                 continue;
             }
             let with_port = with_port(known, service);
@@ -125,6 +131,10 @@ impl Writes {
         }
         Ok(())
     }
+}
+
+fn type_of(service: &Service) -> &str {
+    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()).unwrap_or("ClusterIP")
 }
 
 /// The Services of this very MiniCluster that are not rendered any more. Bursts that still drain need the lead's.

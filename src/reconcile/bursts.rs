@@ -17,7 +17,7 @@ use tributary_flux::RankMap;
 use super::exposure::PeerUids;
 
 /// Why there is no lead address that does not come by itself. Others are steps on the way.
-const NO_ADDRESS: &str = "NoUsableAddress";
+const NO_ADDRESS: [&str; 2] = ["NoUsableAddress", "WrongAddress"];
 
 /// Why a burst is placed nowhere.
 const NO_CANDIDATE: &str = "NoCandidate";
@@ -48,7 +48,8 @@ fn row(root: &MiniCluster, burst: &Burst, map: Option<&RankMap>) -> BurstStatus 
         _ => format!("{}-{}", ranks.start, ranks.end.saturating_sub(1)),
     });
     let trouble = trouble(root, burst, status);
-    let (reason, message) = trouble.map_or((None, None), |(reason, message)| (Some(reason), Some(message)));
+    let (reason, message) =
+        trouble.map_or_else(|| (None, on_its_way(status)), |(reason, message)| (Some(reason), message));
     BurstStatus {
         name: burst.spec.slot.clone(),
         phase: status.phase.to_string(),
@@ -57,7 +58,7 @@ fn row(root: &MiniCluster, burst: &Burst, map: Option<&RankMap>) -> BurstStatus 
         ready: i32::try_from(status.ready_brokers).unwrap_or(i32::MAX),
         ranks: ranks.unwrap_or_default(),
         reason,
-        message: message.unwrap_or_else(|| status.message.clone()),
+        message,
         peer: status.peer.clone(),
     }
 }
@@ -84,7 +85,7 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
         | BurstPhase::ScalingUp
         | BurstPhase::Joining => failed(DELIVERED)
             .or_else(|| failed(PREFLIGHT))
-            .or_else(|| failed(LEAD_ADDRESS).filter(|one| one.reason == NO_ADDRESS))
+            .or_else(|| failed(LEAD_ADDRESS).filter(|one| NO_ADDRESS.contains(&one.reason.as_str())))
             .map(said),
         BurstPhase::Draining
         | BurstPhase::Released
@@ -93,6 +94,13 @@ fn trouble(root: &MiniCluster, burst: &Burst, status: &Status) -> Option<(String
         | BurstPhase::Unknown(_) => None,
     };
     found.filter(|(_, sentence)| !sentence.is_empty())
+}
+
+/// What a burst waits for. While there is no lead address, a peer says only that it does not know it.
+fn on_its_way(status: &Status) -> String {
+    let waits = (BurstPhase::Offered..=BurstPhase::Joining).contains(&status.phase);
+    let lead = find(&status.conditions, LEAD_ADDRESS).filter(|said| waits && said.status == "False");
+    lead.map_or_else(|| status.message.clone(), |said| said.message.clone())
 }
 
 /// Slots that `root` declares, that its instance has ranks for, and of which there is no Burst.
@@ -275,6 +283,16 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
         assert_eq!((row.phase.as_str(), row.ready, row.size), ("Ready", 2, 3), "the phase stays the Burst's own");
     }
 
+    /// The danger: "west: the lead broker's address is not known yet", for ever, and nobody hears of the load balancer.
+    #[test]
+    fn what_its_lead_address_waits_for_is_said() {
+        let waits = vec![Statement::fails(LEAD_ADDRESS, "WaitingForLoadBalancer", "no load balancer")];
+        let coming = |phase| told(&[burst("pond", 2, phase, "west: the address is not known yet", waits.clone())]);
+        assert_eq!(coming(BurstPhase::Accepted), owned(("0/1", "NotAllReady", "pond: no load balancer")));
+        let leaves = "pond: west: the address is not known yet";
+        assert_eq!(coming(BurstPhase::Draining), owned(("0/1", "NotAllReady", leaves)));
+    }
+
     #[test]
     fn each_failure_has_its_word_and_steps_on_the_way_have_none() {
         let fails =
@@ -286,7 +304,7 @@ spec: {size: 2, containers: [], flux: {bursting: {clusters: [{size: 3}, {name: p
             (BurstPhase::Lost, Vec::new(), Some("PeerUnreachable")),
             (BurstPhase::Spent, fails(BUDGET, "Spent"), Some("Spent")),
             (BurstPhase::Joining, fails(PREFLIGHT, "LeadUnreachable"), Some("LeadUnreachable")),
-            (BurstPhase::Accepted, fails(LEAD_ADDRESS, NO_ADDRESS), Some(NO_ADDRESS)),
+            (BurstPhase::Accepted, fails(LEAD_ADDRESS, "NoUsableAddress"), Some("NoUsableAddress")),
             (BurstPhase::Accepted, fails(LEAD_ADDRESS, "WaitingForPod"), None),
             (BurstPhase::Offered, fails(DELIVERED, "Undeliverable"), Some("Undeliverable")),
             (BurstPhase::Provisioning, Vec::new(), None),

@@ -241,16 +241,12 @@ impl MiniClusterController {
         let known = &view.known;
         let current = &*known.mini_cluster;
         let job = carried.created.or_else(|| known.job.facts().cloned());
-        let frozen_map = current.status.as_ref().and_then(|status| status.rank_map.as_ref()).filter(|_| job.is_some());
-        let same_job =
-            job.as_ref().map(|job| &job.uid) == current.status.as_ref().and_then(|status| status.incarnation.as_ref());
-        let rendered = view.rendered();
-        let rank_map = match frozen_map.filter(|_| same_job) {
-            Some(text) if rendered.is_none_or(|rendered| rendered.boot.rank_map != *text) => {
-                RankMap::parse_canonical(text).ok().map(Cow::Owned)
-            }
-            _ => rendered.map(|rendered| Cow::Borrowed(&rendered.rank_map)),
-        };
+        let rank_map = rank_map(view, job.as_ref());
+        let runs = job.as_ref().is_some_and(|job| !job.adopted && job.outcome.is_none());
+        // The boot files of a Job that was made a moment ago are not read yet.
+        if rank_map.is_none() && runs && view.settling {
+            return Ok(Some(SETTLING));
+        }
         let problems = match view.rendering.as_deref() {
             Ok(Err(problems)) => {
                 problems.iter().map(|problem| (problem.reason.to_owned(), problem.to_string())).collect()
@@ -309,10 +305,89 @@ impl MiniClusterController {
     }
 }
 
+/// The ranks of this Job, or, without one, those that the spec asks for: by the time that something is told of a Job, its spec may
+/// ask for others. `None`: nobody knows them yet.
+fn rank_map<'a>(view: &'a View, job: Option<&JobFacts>) -> Option<Cow<'a, RankMap>> {
+    let parsed = |text: &String| RankMap::parse_canonical(text).ok().map(Cow::Owned);
+    let (rendered, status) = (view.rendered().map(|rendered| &rendered.rank_map), view.known.status());
+    let digest = job.and_then(|job| job.rank_map_digest.clone());
+    let told = status.rank_map.as_ref().filter(|_| status.incarnation.as_ref() == job.map(|job| &job.uid));
+    let frozen = view.frozen.as_ref().and_then(|boot| parsed(&boot.rank_map));
+    frozen
+        .or_else(|| rendered.filter(|map| digest == Some(map.digest().to_string())).map(Cow::Borrowed))
+        .or_else(|| told.and_then(parsed))
+        // Upstream's Job says nothing of its ranks.
+        .or_else(|| rendered.filter(|_| digest.is_none()).map(Cow::Borrowed))
+}
+
 fn outcome(again: Option<Duration>) -> Outcome {
     again.map_or(Outcome::Done, Outcome::After)
 }
 
 fn is_conflict(error: &Error) -> bool {
     Cause::of(error).is_some_and(Cause::is_conflict)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
+    use tributary_clock::{Mono, Now};
+    use tributary_render::Context;
+
+    use super::*;
+    use crate::dereference::{JobState, Known};
+
+    /// The danger: a size that is written between a Job and its first status counts as one that the instance has ranks for.
+    #[test]
+    fn ranks_are_those_that_the_job_was_made_with() {
+        let lake = |size: i32| {
+            let mut lake = MiniCluster::new("lake", MiniClusterSpec { size: Some(size), ..Default::default() });
+            lake.metadata.namespace = Some("waters".to_owned());
+            lake.spec.containers = vec![Default::default()];
+            lake
+        };
+        let rendered = |size| tributary_render::render(&lake(size), &Context::default());
+        let made = rendered(2).unwrap();
+        let job = JobFacts {
+            uid: "j".to_owned(),
+            rank_map_digest: Some(made.rank_map.digest().to_string()),
+            ..JobFacts::default()
+        };
+        let view = |size, read: bool, told: Option<i32>| {
+            let mut object = lake(size);
+            object.status = told.map(|told| MiniClusterStatus {
+                incarnation: Some("j".to_owned()),
+                rank_map: Some(rendered(told).unwrap().boot.rank_map),
+                ..MiniClusterStatus::default()
+            });
+            View {
+                known: Known::alone(object, JobState::Absent),
+                now: Now { mono: Mono::from_start(Duration::ZERO), wall: "2026-01-01T01:00:00Z".parse().unwrap() },
+                settling: !read,
+                awaits_exit: false,
+                rendering: Ok(Arc::new(rendered(size))),
+                frozen: read.then(|| Arc::new(made.boot.clone())),
+                failed: None,
+                followed: None,
+                lingering: None,
+                refused: None,
+                releasing: None,
+                unmakable: None,
+            }
+        };
+        let ranks = |view: &View, job: Option<&JobFacts>| rank_map(view, job).map(|map| map.size());
+        assert_eq!(ranks(&view(2, false, None), Some(&job)), Some(2));
+        assert_eq!(ranks(&view(4, false, None), Some(&job)), None, "its boot files are not read yet");
+        assert_eq!(ranks(&view(4, true, None), Some(&job)), Some(2));
+        assert_eq!(ranks(&view(4, true, Some(4)), Some(&job)), Some(2), "an older agent has told another map");
+        assert_eq!(ranks(&view(4, false, Some(2)), Some(&job)), Some(2));
+        let next = JobFacts { uid: "k".to_owned(), ..job };
+        assert_eq!(ranks(&view(4, false, Some(3)), Some(&next)), None, "that was of another Job");
+        assert_eq!(ranks(&view(4, false, None), None), Some(4));
+        let upstream = JobFacts { uid: "j".to_owned(), adopted: true, ..JobFacts::default() };
+        assert_eq!(ranks(&view(4, false, None), Some(&upstream)), Some(4));
+        assert_eq!(ranks(&view(4, false, Some(3)), Some(&upstream)), Some(3));
+    }
 }

@@ -118,7 +118,7 @@ impl MiniClusterController {
             hosted,
             peers,
         };
-        let queue = Queue::new(clock.clone());
+        let queue = Queue::by_namespace(clock.clone());
         let mut subscriptions = feed(&caches, &queue);
         subscriptions.extend(labelling);
         let (workloads, dispatching) =
@@ -310,4 +310,89 @@ fn feed(caches: &Caches, queue: &Queue<ObjectKey>) -> Vec<Subscription> {
 /// Whether anybody was given the certificate of a root.
 fn has_given(root: &MiniCluster) -> bool {
     root.status.as_ref().is_some_and(|status| !status.credential_recipients.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use kube::client::DynBody;
+    use tower::BoxError;
+    use tributary_clock::SystemClock;
+    use tributary_cluster::caches::Cache;
+    use tributary_cluster::engine::{Controller, nothing};
+    use tributary_cluster::fence::Fence;
+    use tributary_cluster::requests::RequestMetrics;
+
+    use super::*;
+    use crate::step::tests::Answers;
+
+    /// Handles one key at a time, and notes their namespaces.
+    struct InTurn {
+        queue: Queue<ObjectKey>,
+        seen: Mutex<Vec<String>>,
+    }
+
+    impl Controller for InTurn {
+        type Key = ObjectKey;
+        type Line = ();
+        type View = ();
+        type Step = ();
+        type Error = Infallible;
+
+        const NAME: &'static str = "in turn";
+        const CONCURRENCY: usize = 1;
+
+        fn queue(&self) -> &Queue<ObjectKey> {
+            &self.queue
+        }
+
+        async fn observe(&self, key: &ObjectKey) -> Result<Observed<()>, Infallible> {
+            self.seen.lock().extend(key.namespace.clone());
+            Ok(nothing())
+        }
+
+        fn step(&self, _: &ObjectKey, (): &()) {}
+
+        async fn apply(&self, _: &ObjectKey, (): (), (): ()) -> Result<Outcome, Infallible> {
+            Ok(Outcome::Done)
+        }
+    }
+
+    fn controller() -> Arc<MiniClusterController> {
+        let clock = SystemClock::shared();
+        let unanswered = tower::service_fn(|_: http::Request<_>| {
+            future::pending::<Result<http::Response<Box<DynBody>>, BoxError>>()
+        });
+        let clients = Clients::over(&unanswered, Fence::closed(clock.clone()).1, &RequestMetrics::default(), &clock);
+        let watches = Watches {
+            mini_clusters: Cache::empty(),
+            bursts: Cache::empty(),
+            hosted: Cache::empty(),
+            peers: Cache::empty(),
+        };
+        let events = Events::new(clients.writer.clone(), "tributary.dev/agent", "pod-0", clock.clone());
+        let (settings, gate) = (Context::default(), Arc::new(Answers::default()));
+        MiniClusterController::new(clients, watches, events, settings, gate, clock, Traces::default()).0
+    }
+
+    /// The danger: whoever makes thousands of MiniClusters holds up what all others do with theirs.
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_of_many_objects_delays_those_of_another_by_one() {
+        let controller = controller();
+        let queues = [controller.queue(), controller.pod_indexes.queue().clone(), controller.workloads.queue().clone()];
+        for queue in queues {
+            (0..5000).for_each(|number| queue.mark(ObjectKey::namespaced("crowd", number.to_string())));
+            (0..3).for_each(|number| queue.mark(ObjectKey::namespaced("waters", number.to_string())));
+            let (in_turn, stop) = (Arc::new(InTurn { queue, seen: Mutex::default() }), CancellationToken::new());
+            let running = tokio::spawn(engine::run(in_turn.clone(), stop.clone()));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stop.cancel();
+            running.await.unwrap();
+            let seen = in_turn.seen.lock();
+            assert_eq!(seen[..6], ["crowd", "waters", "crowd", "waters", "crowd", "waters"]);
+            assert_eq!(seen.len(), 5003);
+        }
+    }
 }

@@ -70,9 +70,11 @@ pub enum Upkeep {
     /// Not at all: the spec cannot be rendered.
     #[default]
     None,
-    /// What is missing is made again; what is there stays as it is. An agent of another version renders differently, and
-    /// writes nothing to what runs.
+    /// What is missing is made again; what is there stays as it is.
     Missing,
+    /// So, but for what the user has edited since it began. An agent of another version made it, and would render more of it
+    /// differently.
+    Edited,
     /// All follow.
     All,
 }
@@ -92,8 +94,8 @@ pub struct Decision {
     pub restarting: bool,
     /// It has ended, and its Job is gone: it stays as it ended.
     pub over: bool,
-    /// Why it stays smaller than it is asked to be.
-    pub stays: Option<String>,
+    /// Why it keeps another size than it is asked to have: reason and sentence.
+    pub stays: Option<(&'static str, String)>,
     /// Why it is not started anew, though that is asked for.
     pub held: Option<String>,
     /// The deadline that its Job has from now on, or gets.
@@ -141,11 +143,12 @@ impl Decision {
         known.job.facts().is_some_and(|facts| *to > facts.parallelism).then_some(*to)
     }
 
-    /// It does not grow, because of this.
-    pub(crate) fn does_not_grow(&mut self, why: String) {
-        if let Action::Maintain(maintenance) = &mut self.action {
-            maintenance.job.scale = None;
-            self.stays = Some(why);
+    /// It keeps its size, because of this: reason and sentence.
+    pub(crate) fn keeps_its_size(&mut self, reason: &'static str, why: String) {
+        if let Action::Maintain(maintenance) = &mut self.action
+            && maintenance.job.scale.take().is_some()
+        {
+            self.stays = Some((reason, why));
         }
     }
 
@@ -210,7 +213,7 @@ pub(crate) fn decide(
                 // Upstream's way of scaling works on its Jobs too; nothing else of them is touched.
                 (None, _) => Decision::of(Action::Maintain(Maintenance {
                     job: JobChange {
-                        scale: scale(known, facts.parallelism, settings),
+                        scale: scale(known, facts, settings),
                         suspend: suspend(known, settings),
                         ..JobChange::default()
                     },
@@ -243,7 +246,7 @@ pub(crate) fn decide(
             }
             let mut maintenance = maintenance(known, rendering, running, frozen, files_digest, settings);
             // A size that cannot be carried out is no size to follow.
-            maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts.parallelism, settings));
+            maintenance.job.scale = rendering.as_ref().ok().and_then(|_| scale(known, facts, settings));
             if ends_here(&known.lead, spec, has_run(known, facts)) && !known.is_part() {
                 maintenance.job.backoff_limit = (settings.backoff_limit != Some(0)).then_some(0);
             }
@@ -314,15 +317,21 @@ fn maintenance(
 ) -> Maintenance {
     let services = match (running, frozen) {
         (None, _) => Upkeep::None,
-        (Some(_), Some(frozen)) if frozen.revision != RENDER_REVISION => Upkeep::Missing,
         // It may have followed its spec since it began: a mistake in that takes nothing back.
         _ if rendering.is_err() => Upkeep::Missing,
+        (Some(_), Some(frozen)) if frozen.revision != RENDER_REVISION => Upkeep::Edited,
         (Some(_), _) => Upkeep::All,
     };
-    let followed = match (running.and_then(|running| running.job.spec.as_ref()), services) {
-        (Some(job), Upkeep::All) => JobChange::settings(&known.mini_cluster.spec, job, settings),
-        _ => JobChange::default(),
-    };
+    let job = running.and_then(|running| running.job.spec.as_ref());
+    let followed = || job.map(|job| JobChange::settings(&known.mini_cluster.spec, job, settings));
+    let followed = match (services, frozen, rendering) {
+        (Upkeep::All, ..) => followed(),
+        (Upkeep::Edited, Some(frozen), Ok(present)) => {
+            followed().map(|change| change.edited(&frozen.spec, &present.boot.spec))
+        }
+        _ => None,
+    }
+    .unwrap_or_default();
     let files = known.config_map.as_ref();
     let told = files.and_then(|files| files.quorum.clone()).filter(|_| rendering.is_err());
     let quorum = told.or_else(|| quorum(known, running));
@@ -336,17 +345,29 @@ fn maintenance(
     }
 }
 
-/// How many brokers a lead that starts now waits for: as many as are wanted by now. Followers complete only with a command
-/// that has ended well: should its lead be lost before it has completed too, the next one must not wait for them.
+/// How many brokers a lead that starts now waits for: as many as are wanted by now, and no more than its Job has: where another
+/// edit waits for a restart, what is followed has the size of before. Followers complete only with a command that has ended
+/// well: should its lead be lost before it has completed too, the next one must not wait for them.
 fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     let wanted = running?.boot.files.get(QUORUM_KEY)?;
-    let completed = known.job.facts().is_some_and(|facts| facts.succeeded > 0);
+    let facts = known.job.facts()?;
+    let completed = facts.succeeded > 0;
     let spec = &known.mini_cluster.spec;
     let ended_well = |pod: &String| known.lead.exit.as_ref().is_some_and(|exit| exit.pod == *pod && exit.code == 0);
     let before = known.status().lead.pod.as_ref();
     let lost = before.is_some_and(|before| known.lead.pod.as_ref() != Some(before) && !ended_well(before));
     let is_done = completed && lost && !spec.flux.complete_workers;
-    Some(if is_done { NOTHING_TO_DO.to_owned() } else { wanted.clone() })
+    if is_done {
+        return Some(NOTHING_TO_DO.to_owned());
+    }
+    // The lines below it say something else.
+    let (number, rest) = wanted.split_at(wanted.find('\n').unwrap_or(wanted.len()));
+    // One that somebody has scaled to nothing still has something to do.
+    let most = facts.parallelism.max(1);
+    Some(match number.parse() {
+        Ok(number) if most < number => format!("{most}{rest}"),
+        _ => wanted.clone(),
+    })
 }
 
 /// Whether the instance of this Job has run: see `status.lead`.
@@ -362,13 +383,14 @@ fn suspend(known: &Known, settings: &JobSettings) -> Option<bool> {
     (wanted != settings.applied_suspend && !settings.labels.contains_key(KUEUE_QUEUE)).then_some(wanted)
 }
 
-/// The size to scale the Job to. Sizes without ranks in the frozen host list need a new Job.
-fn scale(known: &Known, parallelism: i32, settings: &JobSettings) -> Option<i32> {
-    if settings.may_be_fewer {
+/// The size to scale the Job to. Sizes without ranks in the frozen host list need a new Job; how many it has, the first status
+/// of the Job tells.
+fn scale(known: &Known, facts: &JobFacts, settings: &JobSettings) -> Option<i32> {
+    let (wanted, status) = (known.mini_cluster.spec.size(), known.status());
+    if settings.may_be_fewer || status.rank_map_digest != facts.rank_map_digest {
         return None;
     }
-    let (wanted, most) = (known.mini_cluster.spec.size(), known.status().maximum_size);
-    (wanted != parallelism && wanted >= 1 && (most <= 0 || wanted <= most)).then_some(wanted)
+    (wanted != facts.parallelism && (1..=status.maximum_size).contains(&wanted)).then_some(wanted)
 }
 
 fn restart_required(
@@ -427,7 +449,9 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use k8s_openapi::api::batch::v1::JobSpec;
     use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
     use tributary_api::burst::{BurstSpec, BurstStatus};
     use tributary_api::labels::KUEUE_MIN_PARALLELISM;
     use tributary_api::minicluster::{LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus};
@@ -466,7 +490,7 @@ mod tests {
             files: BTreeMap::new(),
             rank_map: String::new(),
             template: format!("sha256:{image}"),
-            spec: serde_json::json!({"containers": [{"image": image}]}),
+            spec: json!({"containers": [{"image": image}]}),
         }
     }
 
@@ -602,6 +626,27 @@ mod tests {
         }
     }
 
+    /// The danger: a lead that is lost after a scale-down waits for brokers that are not wanted any more, for ever.
+    #[test]
+    fn the_quorum_is_no_more_than_the_job_has_whatever_else_waits_for_a_restart() {
+        let quorum = |parallelism: i32, wanted: &str| {
+            let mut known = known(running(JobFacts::default()));
+            let JobState::Ours { facts, .. } = &mut known.job else { unreachable!() };
+            facts.parallelism = parallelism;
+            let files = BTreeMap::from([(QUORUM_KEY.to_owned(), wanted.to_owned())]);
+            let frozen = Boot { files, ..boot(RENDER_REVISION, "a") };
+            let (edited, followed) = (rendered(boot(RENDER_REVISION, "b")), rendered(frozen.clone()));
+            let decision = super::decide(&known, &edited, Some(&frozen), followed.as_ref().ok(), None);
+            assert_eq!(decision.restart_required, ["spec.containers[0].image"]);
+            maintenance(decision).quorum.unwrap()
+        };
+        assert_eq!(quorum(2, "4\n"), "2\n");
+        assert_eq!(quorum(4, "4\n"), "4\n");
+        assert_eq!(quorum(4, "2\n"), "2\n", "minSize");
+        assert_eq!(quorum(2, "4\n8\n"), "2\n8\n", "the lines below it stay");
+        assert_eq!(quorum(0, "4\n"), "1\n", "0 would say that nothing is to be done");
+    }
+
     #[test]
     fn a_run_that_the_kernel_killed_for_its_memory_is_not_repeated_unless_that_is_asked_for() {
         let killed = |reason: &str| LeadFacts {
@@ -645,6 +690,16 @@ mod tests {
         assert_eq!(maintenance(decide(&size(2), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(5), &rendering, None)).job.scale, None);
         assert_eq!(maintenance(decide(&size(3), &refused(), None)).job.scale, None, "not of a refused spec");
+        let told = |maximum_size, digest: &str| {
+            with(size(3), |object| {
+                let rank_map_digest = Some(digest.to_owned()).filter(|digest| !digest.is_empty());
+                object.status =
+                    Some(MiniClusterStatus { maximum_size, rank_map_digest, ..MiniClusterStatus::default() });
+            })
+        };
+        for untold in [told(0, ""), told(4, "sha256:of-the-last-job")] {
+            assert_eq!(maintenance(decide(&untold, &rendering, None)).job.scale, None, "nobody knows its ranks yet");
+        }
         let job = |fewer| {
             let mut known = size(3);
             let JobState::Ours { settings, .. } = &mut known.job else { unreachable!() };
@@ -672,8 +727,9 @@ mod tests {
             (Some(3), None, None, None)
         );
         let mut decision = decide(&size(3), &rendering, None);
-        decision.does_not_grow("there is no room".into());
-        assert_eq!((decision.growth(&size(3)), decision.stays.clone()), (None, Some("there is no room".into())));
+        decision.keeps_its_size("Queued", "there is no room".into());
+        let stays = Some(("Queued", "there is no room".to_owned()));
+        assert_eq!((decision.growth(&size(3)), decision.stays.clone()), (None, stays));
         assert_eq!(maintenance(decision).job.suspend, Some(true));
     }
 
@@ -700,7 +756,45 @@ mod tests {
         assert_eq!(decision.restart_required, ["spec.containers[0].image"]);
         let upgraded = decide(&running, &rendered(boot(RENDER_REVISION, "a")), Some(&boot(RENDER_REVISION - 1, "a")));
         assert_eq!(upgraded.restart_required, Vec::<String>::new());
-        assert_eq!(maintenance(upgraded), Maintenance { services: Upkeep::Missing, ..Maintenance::default() });
+        assert_eq!(maintenance(upgraded), Maintenance { services: Upkeep::Edited, ..Maintenance::default() });
+    }
+
+    /// The danger: the run is ended at a deadline that was raised, and nothing says so.
+    #[test]
+    fn what_users_edit_of_an_instance_that_another_version_started_follows_and_no_more() {
+        let began = boot(RENDER_REVISION - 1, "a");
+        let change = |edit: fn(&mut MiniClusterSpec)| {
+            let settings = JobSettings { deadline: Some(60), backoff_limit: Some(2), ..JobSettings::default() };
+            let mut job = running(JobFacts::default());
+            let JobState::Ours { settings: had, .. } = &mut job else { unreachable!() };
+            **had = settings;
+            let known = with(known(job), |object| edit(&mut object.spec));
+            let spec = &known.mini_cluster.spec;
+            let mut present = began.clone();
+            for (field, value) in
+                [("deadlineSeconds", json!(spec.deadline_seconds)), ("backoffLimit", json!(spec.backoff_limit))]
+            {
+                if !value.is_null() {
+                    present.spec[field] = value;
+                }
+            }
+            let mut rendering = rendered(present);
+            let job = JobSpec {
+                active_deadline_seconds: Some(spec.deadline_seconds.unwrap_or(90)),
+                backoff_limit: Some(spec.backoff_limit.unwrap_or(6)),
+                ..JobSpec::default()
+            };
+            rendering.as_mut().unwrap().job.spec = Some(job);
+            maintenance(decide(&known, &rendering, Some(&began))).job
+        };
+        assert_eq!(change(|_| {}), JobChange::default(), "this version has other defaults");
+        let deadline = change(|spec| spec.deadline_seconds = Some(3600));
+        assert_eq!(deadline, JobChange { deadline: Some(Some(3600)), ..JobChange::default() });
+        // One that is taken back has been written by then.
+        let taken_back = change(|spec| (spec.deadline_seconds, spec.backoff_limit) = (Some(90), Some(2)));
+        assert_eq!(taken_back, JobChange { deadline: Some(Some(90)), ..JobChange::default() });
+        let backoff = change(|spec| spec.backoff_limit = Some(3));
+        assert_eq!(backoff, JobChange { backoff_limit: Some(3), ..JobChange::default() });
     }
 
     /// The danger: clusters have 2,768 ports of nodes, and each root that has ended keeps one.
@@ -775,7 +869,7 @@ mod tests {
             *boot_digest = frozen.digest();
         }
         let told = with(edited, |object| {
-            let condition = serde_json::json!({"type": condition::RESTART_REQUIRED, "status": "True", "reason": "Changed",
+            let condition = json!({"type": condition::RESTART_REQUIRED, "status": "True", "reason": "Changed",
                 "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
             object.status.as_mut().unwrap().conditions = vec![serde_json::from_value(condition).unwrap()];
         });

@@ -329,6 +329,8 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         credential_digest: annotation(labels::CREDENTIAL_DIGEST),
         restart: annotation(labels::RESTART),
         queue: job.labels().get(labels::KUEUE_QUEUE).cloned(),
+        elastic: annotation(labels::KUEUE_ELASTIC).as_deref() == Some("true"),
+        held_back: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
         left_to: left_to(job.spec.managed_by.as_ref()),
     };
     if job.metadata.deletion_timestamp.is_some() {
@@ -391,26 +393,28 @@ mod tests {
 
     #[test]
     fn what_kueue_wrote_on_a_job_is_read() {
-        let read = |managed_by: Option<&str>| {
+        let read = |managed_by: Option<&str>, elastic: &str| {
             let owner = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster", "name": "lake", "uid": "u",
                 "controller": true});
             let job = json!({
                 "metadata": {
                     "name": "lake",
                     "labels": {labels::KUEUE_QUEUE: "default"},
-                    "annotations": {labels::KUEUE_MIN_PARALLELISM: "1"},
+                    "annotations": {labels::KUEUE_MIN_PARALLELISM: "1", labels::KUEUE_ELASTIC: elastic},
                     "ownerReferences": [owner],
                 },
                 "spec": {"managedBy": managed_by},
             });
             match job_state(&serde_json::from_value(job).unwrap(), "u") {
-                JobState::Adopted { facts, settings } => (facts.queue, facts.left_to, settings.may_be_fewer),
+                JobState::Adopted { facts, settings } => {
+                    (facts.queue, facts.left_to, settings.may_be_fewer, facts.elastic)
+                }
                 other => panic!("{other:?}"),
             }
         };
         let queue = Some("default".to_owned());
-        assert_eq!(read(None), (queue.clone(), None, true));
-        assert_eq!(read(Some("kubernetes.io/job-controller")), (queue.clone(), None, true));
-        assert_eq!(read(Some(MULTIKUEUE)), (queue, Some(MULTIKUEUE.to_owned()), true));
+        assert_eq!(read(None, "true"), (queue.clone(), None, true, true));
+        assert_eq!(read(Some("kubernetes.io/job-controller"), ""), (queue.clone(), None, true, false));
+        assert_eq!(read(Some(MULTIKUEUE), "false"), (queue, Some(MULTIKUEUE.to_owned()), true, false));
     }
 }

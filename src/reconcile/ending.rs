@@ -49,16 +49,9 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
             message: "the command has ended well (exit code 0)".into(),
             exit_code: Some(0),
         },
-        JobOutcome::Failed { reason, .. } if reason == "DeadlineExceeded" => Ending {
-            reason: reason.clone(),
-            message: match deadline {
-                Some(seconds) if seconds < spec.deadline_seconds() => {
-                    format!("the command was ended: it ran longer than the {seconds} s that it was given")
-                }
-                _ => format!("the command was ended: it ran longer than deadlineSeconds ({})", spec.deadline_seconds()),
-            },
-            exit_code: None,
-        },
+        JobOutcome::Failed { reason, .. } if reason == "DeadlineExceeded" => {
+            Ending { reason: reason.clone(), message: deadline_over(spec, deadline), exit_code: None }
+        }
         JobOutcome::Failed { .. } if lead.exit.as_ref().is_some_and(was_not_started) => Ending {
             reason: NOT_STARTED[0].into(),
             message: lead.exit.as_ref().map(not_started).unwrap_or_default(),
@@ -73,6 +66,15 @@ pub(crate) fn ending(outcome: &JobOutcome, lead: &LeadFacts, spec: &MiniClusterS
             None => Ending { reason: reason.clone(), message: message.clone(), exit_code: None },
         },
     }
+}
+
+/// Where nothing ever ran, it is said as well.
+fn deadline_over(spec: &MiniClusterSpec, deadline: Option<i64>) -> String {
+    let over = match deadline {
+        Some(seconds) if seconds < spec.deadline_seconds() => format!("the {seconds} s that it was given are over"),
+        _ => format!("its {} s are over (deadlineSeconds; of a FluxJob: timeLimit)", spec.deadline_seconds()),
+    };
+    format!("the run was ended: {over}. They count from the start of its Job, also while its pods wait")
 }
 
 /// Whether a run ends here: the kernel killed it for its memory, or its first lead could not be started, and the next one would
@@ -142,8 +144,10 @@ mod tests {
     fn a_deadline_is_told_that_the_job_had() {
         let spec = MiniClusterSpec { deadline_seconds: Some(7200), ..MiniClusterSpec::default() };
         let told = |had| ending(&failed_job("DeadlineExceeded"), &LeadFacts::default(), &spec, Some(had)).message;
-        assert_eq!(told(3600), "the command was ended: it ran longer than the 3600 s that it was given");
-        assert_eq!(told(7200), "the command was ended: it ran longer than deadlineSeconds (7200)");
+        let count = "They count from the start of its Job, also while its pods wait";
+        assert_eq!(told(3600), format!("the run was ended: the 3600 s that it was given are over. {count}"));
+        let whole = "its 7200 s are over (deadlineSeconds; of a FluxJob: timeLimit)";
+        assert_eq!(told(7200), format!("the run was ended: {whole}. {count}"));
     }
 
     #[test]
@@ -167,7 +171,7 @@ mod tests {
                 "has its image /bin/bash?",
             ),
             (failed_job("BackoffLimitExceeded"), lead(1, "Error"), "CommandFailed", Some(1), "as backoffLimit allows"),
-            (failed_job("DeadlineExceeded"), lead(143, "Error"), "DeadlineExceeded", None, "deadlineSeconds (60)"),
+            (failed_job("DeadlineExceeded"), lead(143, "Error"), "DeadlineExceeded", None, "its 60 s are over"),
         ];
         for (outcome, lead, reason, code, words) in cases {
             let told = told(&outcome, &lead);

@@ -54,12 +54,7 @@ pub(crate) fn recipients(
 }
 
 /// What is said of those of `object`: nothing, if there never was anything to say.
-pub(crate) fn statement(
-    object: &MiniCluster,
-    recipients: &[RecipientStatus],
-    own_certificate: bool,
-    old: &[Condition],
-) -> Option<Statement> {
+pub(crate) fn statement(object: &MiniCluster, recipients: &[RecipientStatus], old: &[Condition]) -> Option<Statement> {
     let removed: Vec<&str> =
         recipients.iter().filter(|one| one.removed.is_some()).map(|one| one.peer.as_str()).collect();
     if removed.is_empty() {
@@ -67,17 +62,20 @@ pub(crate) fn statement(
         let message = "only peers have the certificate of this instance";
         return said.then(|| Statement::fails(CERTIFICATE_EXPOSED, "NewCertificate", message));
     }
-    let first = if own_certificate {
-        "put another certificate where flux.curveCertSecret or flux.curveCert has it, then "
-    } else {
-        ""
+    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+    let anew = match object.spec.flux.own_certificate() {
+        Some(place) => format!(
+            "put another certificate into {place}, then start the instance anew: \
+             `agentctl restart minicluster/{name} --namespace {namespace}`"
+        ),
+        None => format!(
+            "start the instance anew, with another certificate: `agentctl rekey {name} --namespace {namespace}`"
+        ),
     };
     let message = format!(
-        "no peer any more, but still in possession of the certificate of this instance, with which its brokers can join: \
-         {}; {first}start the instance anew with `agentctl rekey {} --namespace {}` (annotation tributary.dev/restart)",
-        removed.join(", "),
-        object.name_any(),
-        object.namespace().unwrap_or_default(),
+        "clusters that are no peers any more still have the certificate of this instance, so their brokers can join: {}; \
+         {anew}; its jobs end",
+        removed.join(", ")
     );
     Some(Statement::holds(CERTIFICATE_EXPOSED, "PeerRemoved", message))
 }
@@ -118,12 +116,12 @@ mod tests {
         let bursts = [burst("a", &[("west", "w1")]), burst("a", &[("north", "n1"), ("west", "w1")])];
         let first = recipients(&[], &bursts, Some("a"), &both, at(1));
         assert_eq!(removed(&first), [("north", false), ("west", false)]);
-        assert_eq!(statement(&lake, &first, false, &[]), None, "nothing was ever wrong");
+        assert_eq!(statement(&lake, &first, &[]), None, "nothing was ever wrong");
 
         // Its slot was dropped before: no Burst names it any more.
         let second = recipients(&first, &[], Some("a"), &peers(&[("north", "n1")]), at(2));
         assert_eq!(removed(&second), [("north", false), ("west", true)]);
-        let said = statement(&lake, &second, false, &[]).unwrap();
+        let said = statement(&lake, &second, &[]).unwrap();
         assert!(said.status == Some(true) && said.message.contains("west") && !said.message.contains("north"));
 
         // A ClusterPeer of the same name does not take it back, and is another decision where the first was not seen to go.
@@ -134,12 +132,19 @@ mod tests {
 
         let between = recipients(&second, &bursts, None, &both, at(4));
         assert_eq!(between, second);
-        let old = conditions::merged(&[], statement(&lake, &between, false, &[]), None, at(4));
+        let old = conditions::merged(&[], statement(&lake, &between, &[]), None, at(4));
         let fresh = recipients(&between, &bursts, Some("b"), &both, at(5));
         assert_eq!(fresh, []);
-        assert_eq!(statement(&lake, &fresh, false, &old).unwrap().status, Some(false));
+        assert_eq!(statement(&lake, &fresh, &old).unwrap().status, Some(false));
         // A new Job with the same certificate changes nothing.
         assert_eq!(recipients(&between, &bursts, Some("a"), &both, at(5)), second);
-        assert!(statement(&lake, &second, true, &[]).unwrap().message.contains("put another certificate"));
+        // `rekey` refuses where its user has the certificate.
+        let mut own = lake.clone();
+        for (spec, place) in [("curveCertSecret", "Secret mine"), ("curveCert", "flux.curveCert")] {
+            own.spec.flux = serde_json::from_value(serde_json::json!({(spec): "mine"})).unwrap();
+            let told = statement(&own, &second, &[]).unwrap().message;
+            assert!(told.contains(&format!("into {place}, ")) && !told.contains("rekey"), "{told}");
+        }
+        assert!(said.message.contains("agentctl rekey lake"), "{}", said.message);
     }
 }

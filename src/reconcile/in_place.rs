@@ -76,6 +76,18 @@ impl JobChange {
         }
     }
 
+    /// Of this, what users have written or edited. What they never wrote, another version may render otherwise.
+    #[must_use]
+    pub(crate) fn edited(self, before: &Value, now: &Value) -> Self {
+        let is_edited =
+            |field: &str| [before, now].iter().any(|spec| spec.get(field).is_some_and(|value| !value.is_null()));
+        Self {
+            deadline: self.deadline.filter(|_| is_edited("deadlineSeconds")),
+            backoff_limit: self.backoff_limit.filter(|_| is_edited("backoffLimit")),
+            ..self
+        }
+    }
+
     /// The merge patch that brings size and `suspend` to the Job with this UID; `None` if nothing changes.
     pub(crate) fn patch(&self, uid: &str) -> Option<Value> {
         // Taken apart, so that a change that nobody sends does not compile.

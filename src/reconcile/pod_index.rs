@@ -50,7 +50,7 @@ impl PodIndexes {
     ) -> (Self, BoxFuture<'static, ()>, [Subscription; 2]) {
         let lacking = Selection::labels(format!("{},!{}", upstream::HPA_SELECTOR, upstream::JOB_INDEX));
         let (pods, watch) = caches::watched::<PodView, _>(clients, &lacking, SystemRng);
-        let queue = Queue::new(clock);
+        let queue = Queue::by_namespace(clock);
         // A pod can be seen before its Job, and a Job can be taken over.
         let of_job = pods.clone();
         let subscriptions = [

@@ -11,7 +11,6 @@ use tributary_api::burst::Burst;
 use tributary_api::hosted_burst::is_hosted;
 use tributary_api::labels::{MINICLUSTER, condition, reason, upstream};
 use tributary_api::minicluster::{BurstStatus, LeadStatus, MiniCluster, MiniClusterSpec, MiniClusterStatus, Phase};
-use tributary_api::workload::MULTIKUEUE;
 use tributary_api::workload::reason::{JOB_HANDED_ON, JOB_QUEUED};
 use tributary_cluster::conditions::{self, Statement};
 use tributary_flux::RankMap;
@@ -25,6 +24,10 @@ use super::lead::LeadFacts;
 use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
+
+mod podless;
+
+use podless::{handed_on, pods_not_made, suspended};
 
 /// Whether the two differ only in progress, which may be told a second later: bursts without a holder, a reason or a ready broker;
 /// phases and messages of bursts; and what was used, where the root has no budget.
@@ -76,8 +79,8 @@ pub(crate) struct Facts<'a> {
     pub over: bool,
     /// Why it runs without Services. `None`: nothing new is known of that.
     pub without: Option<Vec<Without>>,
-    /// Why a running instance stays smaller than it is asked to be.
-    pub stays: Option<String>,
+    /// Why a running instance keeps another size than it is asked to have: reason and sentence.
+    pub stays: Option<(&'static str, String)>,
     /// Why it is not started anew, though that is asked for.
     pub held: Option<String>,
     /// What it holds of its namespace's quota.
@@ -128,6 +131,10 @@ pub struct JobFacts {
     /// The queue of Kueue that it is in. Its user may name none: Kueue has one for all new Jobs of a namespace, if it is called
     /// `default`.
     pub queue: Option<String>,
+    /// Kueue lets its size change while it runs: see [`tributary_api::labels::KUEUE_ELASTIC`].
+    pub elastic: bool,
+    /// `spec.suspend` of its MiniCluster was true when that was carried over last.
+    pub held_back: bool,
     /// Another controller than Kubernetes' own, which would make its pods: `spec.managedBy`.
     pub left_to: Option<String>,
 }
@@ -147,11 +154,16 @@ impl JobFacts {
         }
     }
 
-    /// Until the pods that nobody has made are told; `None`: there are none.
-    pub(crate) fn unmade_in(&self, now: Timestamp) -> Option<Duration> {
+    /// Until the pods that nobody has made are told; `None`: there are none. `told` is the last status: one that has grown a
+    /// moment ago gets its pods, too.
+    pub(crate) fn unmade_in(&self, told: Option<&MiniClusterStatus>, now: Timestamp) -> Option<Duration> {
         let waits = self.unmade > 0 && !self.has_lost && !self.suspended && self.outcome.is_none();
         let started = self.started.filter(|_| waits)?;
-        let passed = Duration::try_from(now.duration_since(started)).unwrap_or_default();
+        let ready = told.and_then(|told| conditions::find(&told.conditions, condition::READY));
+        let since = ready
+            .filter(|ready| ready.reason == reason::NOT_ALL_READY)
+            .map_or(started, |ready| started.max(ready.last_transition_time.0));
+        let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
         Some(PODS_MADE_WITHIN.saturating_sub(passed))
     }
 }
@@ -182,18 +194,16 @@ pub(crate) fn compute(facts: &Facts<'_>, now: Timestamp) -> MiniClusterStatus {
         // Upstream made the Job: what it has ranks for is what upstream said.
         (_, Some(job)) if job.adopted && old.maximum_size > 0 => old.maximum_size,
         (Some(map), _) => own_ranks(map, facts.mini_cluster),
+        // Its ranks could not be read. No size may follow that it has none for.
+        (None, Some(job)) if !job.adopted => {
+            old.incarnation.as_ref().filter(|known| **known == job.uid).map_or(0, |_| old.maximum_size)
+        }
         (None, _) => spec.max_size(),
     };
     let unmade = unmade(facts, phase, &bursts);
     let mut statements = statements(facts, phase, (&bursts, &unmade), ending.as_ref(), restart.as_ref(), now);
-    let own_certificate = spec.flux.curve_cert_secret.is_some() || spec.flux.curve_cert.is_some();
     statements.extend(summary::statements(facts.bursts));
-    statements.extend(exposure::statement(
-        facts.mini_cluster,
-        &credential_recipients,
-        own_certificate,
-        &old.conditions,
-    ));
+    statements.extend(exposure::statement(facts.mini_cluster, &credential_recipients, &old.conditions));
     if told {
         statements.retain(|statement| ![condition::READY, condition::FINISHED].contains(&statement.type_));
         statements.extend(stays_ready(facts, &old));
@@ -360,10 +370,11 @@ fn statements(
         let sentences: Vec<&str> = without.iter().map(|(_, sentence)| sentence.as_str()).collect();
         statements.push(Statement::fails(condition::SERVICES_READY, *reason, sentences.join("; ")));
     }
-    if let (Some(why), Some(job)) = (&facts.stays, &facts.job) {
+    if let (Some((reason, why)), Some(job)) = (&facts.stays, &facts.job) {
         let (has, wants) = (job.parallelism, facts.mini_cluster.spec.size());
-        let sentence = format!("it stays at {has} of {wants} brokers: {why}");
-        statements.push(Statement::fails(condition::GROWN, reason::QUEUED, sentence));
+        let part =
+            if has < wants { format!("{has} of {wants} brokers") } else { format!("{has} brokers, not {wants}") };
+        statements.push(Statement::fails(condition::GROWN, *reason, format!("it stays at {part}: {why}")));
     }
     if facts.job.as_ref().is_some_and(|job| job.adopted) {
         let message = "the Job was made by the Flux Operator; it runs on unchanged until it ends";
@@ -404,10 +415,11 @@ fn restart_required(facts: &Facts<'_>) -> Statement {
         return Statement::fails(condition::RESTART_REQUIRED, "UpToDate", message);
     }
     let message = format!(
-        "{} differ{} from what the instance was started with; to start it anew, set the annotation \
-         tributary.dev/restart to a new value, or delete the Job, or set spec.updates to Recreate",
+        "the instance was started before these changes: {}; to start it anew, which ends its jobs: \
+         `agentctl restart minicluster/{} --namespace {}`",
         facts.restart_required.join(", "),
-        if facts.restart_required.len() == 1 { "s" } else { "" }
+        facts.mini_cluster.name_any(),
+        facts.mini_cluster.namespace().unwrap_or_default()
     );
     Statement::holds(condition::RESTART_REQUIRED, "FrozenPerIncarnation", message)
 }
@@ -486,8 +498,16 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
         Phase::Running => {
             let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
             let mut sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
+            // Of one that has just grown, none was made yet.
+            let told = facts.mini_cluster.status.as_ref().map(|status| status.size);
+            let waits = told == Some(job.parallelism) && !are_up(facts, job);
+            let unmade = pods_not_made(facts, job, now).filter(|_| waits);
+            let reason = if unmade.is_some() { reason::PODS_NOT_MADE } else { reason::NOT_ALL_READY };
+            if let Some(why) = unmade {
+                sentence = format!("{sentence}; {why}");
+            }
             if !are_up(facts, job) {
-                return fails(reason::NOT_ALL_READY, sentence + job.pause());
+                return fails(reason, sentence + job.pause());
             }
             if facts.restart_required.is_empty() {
                 return Statement::holds(condition::READY, "Running", sentence);
@@ -497,35 +517,16 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
         }
         Phase::Suspended => match &job.queue {
             Some(queue) => fails(JOB_QUEUED, format!("its Job waits in queue {queue} of Kueue")),
-            None => fails("Suspended", "the Job is suspended".into()),
+            None => suspended(facts.mini_cluster, job),
         },
-        _ if job.unmade_in(now).is_some_and(|left| left.is_zero()) => {
-            let sentence = format!(
-                "Kubernetes has not made {} of the {} pods of this cluster (after pods were evicted, it waits up to 10 minutes); \
-                 why: `kubectl describe job {} --namespace {}`",
-                job.unmade,
-                job.parallelism,
-                facts.mini_cluster.name_any(),
-                facts.mini_cluster.namespace().unwrap_or_default()
-            );
-            fails(reason::PODS_NOT_MADE, sentence)
-        }
         _ => {
             let (ready, wanted) = (job.ready, job.parallelism);
-            fails("Starting", format!("{ready} of {wanted} pods of this cluster are ready{}", job.pause()))
+            match pods_not_made(facts, job, now) {
+                Some(sentence) => fails(reason::PODS_NOT_MADE, sentence),
+                None => fails("Starting", format!("{ready} of {wanted} pods of this cluster are ready{}", job.pause())),
+            }
         }
     }
-}
-
-/// Why no pods are made of a Job that another controller manages: Kueue writes that where MultiKueue checks its queue, and the
-/// other cluster has only the Job.
-fn handed_on(facts: &Facts<'_>, job: &JobFacts, controller: &str) -> String {
-    let queue = job.queue.as_deref().map_or_else(|| "its queue".to_owned(), |queue| format!("queue {queue}"));
-    let instead = match is_hosted(facts.mini_cluster) {
-        true => "no burst can run there: name another queue in import.queueName of the ClusterPeer".to_owned(),
-        false => format!("make the MiniCluster with `managedBy: {MULTIKUEUE}`, and it runs there as a whole"),
-    };
-    format!("{queue} hands Jobs on to other clusters (spec.managedBy of its Job is {controller}); {instead}")
 }
 
 /// How it ended, and what cannot be done since.

@@ -13,6 +13,7 @@ use tributary_cluster::conditions;
 use super::SETTLING;
 use super::allowance::Allowance;
 use super::decide::{Action, Decision, decide, is_held};
+use super::dereference::Known;
 use super::observe::View;
 use super::quota_gate::QuotaGate;
 
@@ -67,7 +68,8 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     };
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
     // What is told of them then is told once, and changes when pods are made.
-    let unmade = known.job.facts().and_then(|job| job.unmade_in(view.now.wall)).filter(|left| !left.is_zero());
+    let unmade = known.job.facts().and_then(|job| job.unmade_in(known.mini_cluster.status.as_ref(), view.now.wall));
+    let unmade = unmade.filter(|left| !left.is_zero());
     let held = decision.held.is_some().then_some(HELD_RETRY);
     decision.and_again(expiry).and_again(deadline).and_again(unmade).and_again(held)
 }
@@ -104,11 +106,14 @@ fn start(view: &View, gate: &dyn QuotaGate, decision: Decision) -> Decision {
 /// What follows the spec while an instance runs.
 fn maintain(view: &View, gate: &dyn QuotaGate, mut decision: Decision) -> Decision {
     let known = &view.known;
+    if let Some(why) = kept_by_kueue(known) {
+        decision.keeps_its_size(condition::RESTART_REQUIRED, why);
+    }
     if known.hosted.is_none() && !view.settling && decision.growth(known).is_some() {
         let has = known.job.facts().map(|facts| facts.parallelism);
         // The rest of the change need not wait with it.
         if let Err(sentence) = gate.may_start(&known.mini_cluster, has, view.now.wall) {
-            decision.does_not_grow(sentence);
+            decision.keeps_its_size(labels::reason::QUEUED, sentence);
         }
     }
     let decision = decision.within(known, allowance(view, gate));
@@ -116,6 +121,23 @@ fn maintain(view: &View, gate: &dyn QuotaGate, mut decision: Decision) -> Decisi
         return Decision { action: Action::Nothing, ..decision }.and_again(Some(SETTLING));
     }
     decision
+}
+
+/// Why the size of what Kueue has admitted stays: to Kueue, another size is another workload, and it ends this one. Of a burst,
+/// its root decides.
+fn kept_by_kueue(known: &Known) -> Option<String> {
+    let job = known.job.facts().filter(|job| known.hosted.is_none() && !job.suspended && !job.elastic)?;
+    let (queue, size) = (job.queue.as_ref()?, known.mini_cluster.spec.size());
+    let (namespace, name) = (known.mini_cluster.namespace().unwrap_or_default(), known.mini_cluster.name_any());
+    let command = match job.adopted {
+        // A restart leaves it as it is.
+        true => format!("kubectl delete job {name} --namespace {namespace}"),
+        false => format!("agentctl restart minicluster/{name} --namespace {namespace}"),
+    };
+    Some(format!(
+        "its Job is in queue {queue} of Kueue, which ends a run whose size changes; to start it anew with {size} brokers, \
+         which ends its jobs: `{command}`"
+    ))
 }
 
 /// The end of an instance, once its bursts are released or their time for that is over. They are told by the phase of the
@@ -159,7 +181,7 @@ pub(super) fn expiry(object: &MiniCluster, now: Timestamp) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     use serde_json::json;
@@ -172,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::decide::Upkeep;
-    use crate::dereference::{JobState, Known};
+    use crate::dereference::JobState;
     use crate::in_place::JobSettings;
     use crate::quota_gate::Reservation;
     use crate::refusal::{CANNOT_CREATE, Refusal};
@@ -180,7 +202,7 @@ mod tests {
 
     /// What the queue answers, and how often it was asked.
     #[derive(Default)]
-    struct Answers {
+    pub(crate) struct Answers {
         full: bool,
         ends: bool,
         asked: Mutex<Vec<Option<i32>>>,
@@ -325,10 +347,38 @@ mod tests {
             let decision = step(&suspended(), &gate);
             let Action::Maintain(maintenance) = &decision.action else { panic!("{decision:?}") };
             assert_eq!((maintenance.job.scale, maintenance.job.suspend), (scale, Some(true)));
-            assert_eq!(decision.stays.as_deref(), stays);
+            assert_eq!(decision.stays, stays.map(|why: &str| (labels::reason::QUEUED, why.to_owned())));
             assert_eq!(*gate.asked.lock().unwrap(), [Some(2)]);
             assert_eq!(maintenance.services, Upkeep::All);
         }
+    }
+
+    /// The danger: to Kueue, another size is another workload, and it ends the run.
+    #[test]
+    fn what_kueue_has_admitted_keeps_its_size() {
+        let queued = |size: i32, suspended: bool, elastic: bool| {
+            let mut view = change(running(), |object| object.spec.size = Some(size));
+            let JobState::Ours { facts, .. } = &mut view.known.job else { unreachable!() };
+            (facts.queue, facts.suspended, facts.elastic) = (Some("team".to_owned()), suspended, elastic);
+            view
+        };
+        let decided = |view: View| {
+            let decision = step(&view, &Answers::default());
+            let Action::Maintain(maintenance) = decision.action else { panic!("{decision:?}") };
+            (maintenance.job.scale, decision.stays)
+        };
+        for size in [3, 1] {
+            let (scale, stays) = decided(queued(size, false, false));
+            let (reason, why) = stays.unwrap();
+            assert_eq!((scale, reason), (None, "RestartRequired"));
+            assert!(why.starts_with("its Job is in queue team of Kueue, ") && why.contains(&format!("with {size} ")));
+            assert_eq!(decided(queued(size, true, false)), (Some(size), None), "it waits there");
+            assert_eq!(decided(queued(size, false, true)), (Some(size), None), "Kueue goes along");
+            let mut hosted = queued(size, false, false);
+            hosted.known.hosted = Some(Arc::new(HostedBurst::default()));
+            assert_eq!(decided(hosted), (Some(size), None), "its root says so");
+        }
+        assert_eq!(decided(queued(2, false, false)), (None, None), "it has the size that it should");
     }
 
     #[test]

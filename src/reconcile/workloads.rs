@@ -122,7 +122,7 @@ impl Workloads {
         settings: Context,
         clock: SharedClock,
     ) -> (Self, Subscription) {
-        let queue = Queue::new(clock.clone());
+        let queue = Queue::by_namespace(clock.clone());
         let subscription = mini_clusters.feed_left_alone(&queue, |key| Some(key.clone()));
         let applier = Applier::new(clients.writer.clone(), labels::manager::MINICLUSTER);
         let (clients, told) = (clients.clone(), Mutex::default());

@@ -21,7 +21,7 @@ use super::problem::{Problem, reason};
 use super::scripts::QUORUM_KEY;
 
 /// Counts changes to what this room renders, for the same spec: it tells a newer agent from a changed spec.
-pub const RENDER_REVISION: u32 = 7;
+pub const RENDER_REVISION: u32 = 8;
 
 /// Most bytes of the packed text: Kubernetes limits all annotations of an object together to 256 KiB.
 pub(crate) const MAX_ENCODED: usize = 200 * 1024;
@@ -154,7 +154,7 @@ fn unpack(text: &str) -> Result<String, BootError> {
 }
 
 /// Digest of a ConfigMap's data, as the Job's annotation `tributary.dev/files-digest` holds it of the frozen files. It tells
-/// whether the quorum is there, but not which one: that may change.
+/// whether [`QUORUM_KEY`] is there, but not what it says: that may change.
 pub fn files_digest(files: &BTreeMap<String, String>) -> String {
     let mut files = files.clone();
     files.entry(QUORUM_KEY.to_owned()).and_modify(String::clear);

@@ -55,6 +55,8 @@ pub(super) enum Role {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wait {
     pub(super) brokers: u32,
+    /// Those are all that the bursts have.
+    pub(super) all: bool,
     /// `None`: as long as it takes.
     pub(super) timeout: Option<Duration>,
 }

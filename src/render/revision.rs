@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use tributary_api::minicluster::{BurstCluster, MiniCluster, MiniClusterSpec};
+use tributary_api::minicluster::{BurstCluster, Commands, Container, MiniCluster, MiniClusterSpec};
 use tributary_flux::{FluxVersion, RankMap, Slot};
 
 use super::Rendered;
 use super::boot::{Boot, digest_of};
 use super::context::Context;
 use super::quantity::milli;
-use super::scripts::{QUORUM_KEY, RESTFUL_FILE};
+use super::scripts::{QUORUM_KEY, RESTFUL_FILE, is_wrapped_service};
 
 /// Fields that never need a restart: the controller follows them at once.
 const FOLLOWED: [&str; 9] = [
@@ -49,7 +49,7 @@ pub fn differences(frozen: &Boot, running: Option<&Boot>, new: &Boot) -> Vec<Str
         |boot: &Boot| ["/flux/curveCert", "/flux/minimalService"].map(|field| boot.spec.pointer(field).cloned());
     let version_stays = version_of_bursts(frozen) == version_of_bursts(new);
     let comes_to_the_same =
-        |old: &Boot| old.files == new.files && old.template == new.template && old.rank_map == new.rank_map;
+        |old: &Boot| files(old).eq(files(new)) && old.template == new.template && old.rank_map == new.rank_map;
     // An agent of another version renders the same spec in another way. Defaults that are written out change nothing of it.
     if [Some(frozen), running].into_iter().flatten().any(comes_to_the_same)
         && in_secret(frozen) == in_secret(new)
@@ -94,11 +94,11 @@ fn keep_what_has_no_room(paths: &mut Vec<String>, frozen: &Boot, new: &Boot) {
     if has_room(frozen, new) {
         return paths.retain(|path| !within(path));
     }
-    let maps = [frozen, new].map(|boot| RankMap::parse_canonical(&boot.rank_map).ok());
-    let [Some(frozen), Some(map)] = maps else { return };
-    let spec = spec_of(new);
-    let root = &map.root().name;
-    let slots: Vec<_> = spec.bursts(root).map(|(name, _)| (map.slot(&name), frozen.slot(&name))).collect();
+    let Some((frozen, wanted)) = slots(frozen, new) else { return };
+    let Some(own) = wanted.first() else { return };
+    let root = &own.name;
+    let slot = |name: &str| wanted.iter().find(|slot| slot.name == name);
+    let slots: Vec<_> = spec_of(new).bursts(root).map(|(name, _)| (slot(&name), frozen.slot(&name))).collect();
     let reordered = paths.iter().any(|path| path == CLUSTERS);
     paths.retain(|path| match (cluster_field(path), frozen.slot(root)) {
         _ if !within(path) => true,
@@ -110,7 +110,7 @@ fn keep_what_has_no_room(paths: &mut Vec<String>, frozen: &Boot, new: &Boot) {
             }
             _ => true,
         },
-        (None, Some(declared)) => path != CLUSTERS && map.root().max_size > declared.max_size,
+        (None, Some(declared)) => path != CLUSTERS && own.max_size > declared.max_size,
         (None, None) => true,
     });
     for (position, slot) in slots.iter().enumerate() {
@@ -145,6 +145,11 @@ fn slot_resources(frozen: &Boot, new: &Boot) -> Vec<String> {
     new.bursts("").enumerate().filter_map(changed).collect()
 }
 
+/// All but what is wanted by now, which is followed.
+fn files(boot: &Boot) -> impl Iterator<Item = (&String, &String)> {
+    boot.files.iter().filter(|(key, _)| *key != QUORUM_KEY)
+}
+
 /// The version of Flux that peers are told with the bursts.
 fn version_of_bursts(boot: &Boot) -> Option<FluxVersion> {
     let spec = spec_of(boot);
@@ -169,7 +174,12 @@ fn spec_of(boot: &Boot) -> MiniClusterSpec {
 /// present one what needs no new Job. `None` if that cannot be rendered. `new` is what the present spec renders to, if it can
 /// be carried out.
 pub fn running(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>, context: &Context) -> Option<Rendered> {
-    super::render(&followed(frozen, mini_cluster, new)?, context).ok()
+    let mut running = super::render(&followed(frozen, mini_cluster, new)?, context).ok()?;
+    // A script of an older agent reads no further.
+    if let (Some(told), Some(wanted)) = (frozen.files.get(QUORUM_KEY), running.boot.files.get_mut(QUORUM_KEY)) {
+        *wanted = wanted.split_inclusive('\n').take(told.lines().count()).collect();
+    }
+    Some(running)
 }
 
 fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Option<MiniCluster> {
@@ -202,22 +212,49 @@ fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Op
     }
     // Only its digest was recorded; nothing that follows reads it.
     put(&mut spec, "/flux/curveCert", present.pointer("/flux/curveCert"));
-    let spec = serde_json::from_value(spec).ok()?;
+    let mut spec = serde_json::from_value(spec).ok()?;
+    fix_unwritten_sizes(&mut spec, frozen);
     Some(MiniCluster { spec, ..mini_cluster.clone() })
 }
 
-/// The pod of `spec.services` is replaced when it changes, unless its scripts do: they are among the frozen files. Nor does it get
-/// more than it was started with: a queue has counted that.
+/// Bursts that no size is written for have the one that they started with. Where only a `maxSize` was, that was counted when the
+/// Burst was made, perhaps of a root that was smaller by then: waited for is what it has in any case.
+fn fix_unwritten_sizes(spec: &mut MiniClusterSpec, frozen: &Boot) {
+    let Ok(map) = RankMap::parse_canonical(&frozen.rank_map) else { return };
+    let (root, started) = (&map.root().name, spec_of(frozen));
+    let before: BTreeMap<_, _> = started.bursts(root).collect();
+    let (names, least): (Vec<_>, _) =
+        (spec.bursts(root).map(|(name, _)| name).collect(), spec.size().min(started.size()));
+    let began = |name: &String| {
+        let cluster = before.get(name)?;
+        match (cluster.size, cluster.max_size) {
+            (None, None) => map.slot(name).and_then(|slot| i32::try_from(slot.max_size).ok()),
+            _ => Some(cluster.size(least)),
+        }
+    };
+    for (name, cluster) in names.iter().zip(&mut spec.flux.bursting.clusters) {
+        cluster.size = cluster.size.or_else(|| began(name));
+    }
+}
+
+/// The pod of `spec.services` is replaced when it changes, unless what its scripts are made of does: they are among the frozen
+/// files. Nor does it get more than it was started with: a queue has counted that.
 fn services_follow(frozen: &Boot, new: &Boot) -> bool {
     let (before, now) = (service_requests(frozen), service_requests(new));
     if now.iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0)) {
         return false;
     }
-    let of_services = |boot: &Boot| -> Vec<(String, String)> {
-        let files = boot.files.iter().filter(|(key, _)| key.starts_with("services-"));
-        files.map(|(key, text)| (key.clone(), text.clone())).collect()
+    // An agent of another version makes other scripts of the same.
+    let shell = |boot: &Boot| -> Vec<_> {
+        let services = spec_of(boot).services.into_iter().enumerate();
+        let wrapped = services.filter(|(_, service)| is_wrapped_service(service));
+        let shell = |service: &Container| {
+            let Commands { init, service_pre, script, post, .. } = &service.commands;
+            [&service.command, init, service_pre, script, post].map(Clone::clone)
+        };
+        wrapped.map(|(index, service)| (index, shell(&service))).collect()
     };
-    of_services(frozen) == of_services(new)
+    shell(frozen) == shell(new)
 }
 
 /// Whether a lead reads how many brokers it waits for, so that another `minSize` needs no new Job.
@@ -315,11 +352,28 @@ fn has_room(frozen: &Boot, new: &Boot) -> bool {
     if frozen.rank_map == new.rank_map {
         return true;
     }
-    let (Ok(frozen), Ok(new)) = (RankMap::parse_canonical(&frozen.rank_map), RankMap::parse_canonical(&new.rank_map))
-    else {
-        return false;
+    let Some((frozen, wanted)) = slots(frozen, new) else { return false };
+    wanted.iter().all(|slot| frozen.slot(&slot.name).is_some_and(|declared| holds(declared, slot)))
+}
+
+/// The frozen slots, and those that the new spec declares. A burst that no size is written for has the root's size when the
+/// instance started, in both.
+fn slots(frozen: &Boot, new: &Boot) -> Option<(RankMap, Vec<Slot>)> {
+    let maps = [frozen, new].map(|boot| RankMap::parse_canonical(&boot.rank_map).ok());
+    let [Some(declared), Some(map)] = maps else { return None };
+    let [before, now] = [frozen, new].map(|boot| {
+        let spec = spec_of(boot);
+        let unwritten =
+            spec.bursts(&map.root().name).filter(|(_, cluster)| cluster.size.or(cluster.max_size).is_none());
+        unwritten.map(|(name, _)| name).collect::<BTreeSet<_>>()
+    });
+    let fixed = |mut slot: Slot| {
+        let both = before.contains(&slot.name) && now.contains(&slot.name);
+        slot.max_size = declared.slot(&slot.name).filter(|_| both).map_or(slot.max_size, |declared| declared.max_size);
+        slot
     };
-    new.slots().iter().all(|slot| frozen.slot(&slot.name).is_some_and(|declared| holds(declared, slot)))
+    let wanted = map.slots().iter().cloned().map(fixed).collect();
+    Some((declared, wanted))
 }
 
 fn holds(declared: &Slot, wanted: &Slot) -> bool {
@@ -473,7 +527,8 @@ mod tests {
         assert_eq!(after(&[("{size: 2, ", "{size: 5, "), grown]), [format!("{clusters}[0].size")]);
         assert_eq!(after(&[("peer: west", "peer: north, warm: true"), grown]), [format!("{clusters}[0].peer")]);
         assert_eq!(after(&[(", {}]", ", {}, {name: d, size: 1}]"), grown]), [format!("{clusters}[3]")]);
-        assert_eq!(after(&[("  size: 2\n", "  size: 3\n")]), ["spec.size".to_owned(), format!("{clusters}[2]")]);
+        assert_eq!(after(&[("  size: 2\n", "  size: 3\n")]), ["spec.size"]);
+        assert_eq!(after(&[("{}]", "{size: 3}]")]), [format!("{clusters}[2].size")]);
         assert_eq!(after(&[("  size: 2\n", "  size: 1\n"), (", {}]", "]"), grown]), Vec::<String>::new());
     }
 
@@ -484,6 +539,60 @@ mod tests {
         assert_eq!(grown, ["spec.size"]);
         let shrunk = differences(&boot(spec), None, &boot(&spec.replace("size: 2", "size: 1")));
         assert_eq!(shrunk, Vec::<String>::new());
+    }
+
+    /// The danger: a scaled root ends its instance, or waits for ever for brokers that its burst does not get.
+    #[test]
+    fn a_burst_without_a_size_keeps_the_one_it_started_with() {
+        let of = |size, west: &str| -> MiniCluster {
+            let yaml = format!(
+                "{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {{size: {size}, maxSize: 8, tasks: 0, containers: \
+                 [{{command: a}}], flux: {{bursting: {{clusters: [{west}, {{maxSize: 8}}], wait: {{for: All}}, span: true}}}}}}}}"
+            );
+            serde_saphyr::from_str(&yaml).unwrap()
+        };
+        let rendered = |size, west| crate::render(&of(size, west), &Context::default()).unwrap().boot;
+        let frozen = rendered(2, "{peer: west}");
+        assert_eq!(frozen.files[QUORUM_KEY], "2\n4\n2 4\n");
+        let followed = |size, west| {
+            let new = rendered(size, west);
+            let running = running(&frozen, &of(size, west), Some(&new), &Context::default()).unwrap().boot;
+            (differences(&frozen, Some(&running), &new), running.files[QUORUM_KEY].clone())
+        };
+        let said = |lines: &str| (Vec::new(), lines.to_owned());
+        assert_eq!(followed(3, "{peer: west}"), said("3\n4\n3 4\n"));
+        assert_eq!(followed(1, "{peer: west}"), said("1\n3\n1 3\n"), "the second is at least of that size");
+        assert_eq!(followed(2, "{size: 1, peer: west}"), said("2\n3\n2 3\n"));
+        assert_eq!(followed(2, "{peer: west, mode: OnDemand}"), said("2\n2\n2 4\n"));
+        let clusters = "spec.flux.bursting.clusters[0]";
+        assert_eq!(followed(2, "{size: 3}").0, [format!("{clusters}.peer"), format!("{clusters}.size")]);
+        assert_eq!(followed(2, "{peer: west, maxSize: 3}").0, [format!("{clusters}.maxSize")]);
+    }
+
+    #[test]
+    fn scripts_of_an_older_agent_are_told_the_quorum_alone() {
+        let of = |burst| -> MiniCluster {
+            let yaml = format!(
+                "{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {{size: 2, containers: [{{command: a}}], flux: \
+                 {{bursting: {{clusters: [{{size: {burst}, maxSize: 4}}], wait: {{for: All}}}}}}}}}}"
+            );
+            serde_saphyr::from_str(&yaml).unwrap()
+        };
+        let context = Context::default();
+        let mut frozen = crate::render(&of(4), &context).unwrap().boot;
+        let new = crate::render(&of(2), &context).unwrap().boot;
+        let told =
+            |frozen: &Boot| running(frozen, &of(2), Some(&new), &context).unwrap().boot.files[QUORUM_KEY].clone();
+        assert_eq!(told(&frozen), "2\n2\n");
+        frozen.files.insert(QUORUM_KEY.to_owned(), "2\n".to_owned());
+        assert_eq!(told(&frozen), "2\n");
+        // Nor is that a difference, where a default is written out.
+        frozen.template = "of another version".to_owned();
+        let mut present = of(4);
+        present.spec.tasks = Some(1);
+        let new = crate::render(&present, &context).unwrap().boot;
+        let running = running(&frozen, &present, Some(&new), &context).unwrap().boot;
+        assert_eq!(differences(&frozen, Some(&running), &new), [""; 0]);
     }
 
     #[test]
@@ -634,11 +743,15 @@ mod tests {
 
     #[test]
     fn services_follow_as_long_as_their_scripts_are_the_frozen_ones() {
-        let spec = SPEC.replace("size: 2\n", "size: 2\n  services: [{name: db, image: a}]\n");
-        let (old, mut new) = (boot(&spec), boot(&spec.replace("image: a}", "image: b}")));
+        let spec = SPEC.replace("size: 2\n", "size: 2\n  services: [{name: db, image: a, command: serve}]\n");
+        let (mut old, new) = (boot(&spec), boot(&spec.replace("image: a,", "image: b,")));
         assert_eq!(differences(&old, None, &new), Vec::<String>::new());
-        new.files.insert("services-0".to_owned(), "other".to_owned());
-        assert_eq!(differences(&old, None, &new), ["spec.services[0].image"]);
+        let others = boot(&spec.replace("image: a, command: serve", "image: b, command: wait"));
+        assert_eq!(differences(&old, None, &others), ["spec.services[0].command", "spec.services[0].image"]);
+        // The danger: an upgrade ends what runs, since its version writes this script otherwise.
+        old.revision -= 1;
+        old.files.insert("services-0.sh".to_owned(), "other".to_owned());
+        assert_eq!(differences(&old, None, &new), Vec::<String>::new());
     }
 
     #[test]

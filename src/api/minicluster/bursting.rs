@@ -119,7 +119,7 @@ pub struct BurstCluster {
     #[schemars(length(max = 253))]
     pub name: Option<String>,
 
-    /// Number of brokers. The root's own size, if not written.
+    /// Number of brokers. The root's own size when the instance started, if not written.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "absent_if_zero")]
     pub size: Option<i32>,
 
@@ -271,8 +271,8 @@ impl OnDemand {
 }
 
 impl BurstCluster {
-    /// Number of brokers, for a root of `root_size` (upstream documents this default and loses it). A root that grows makes no
-    /// burst larger than its `maxSize`.
+    /// Number of brokers, for a root that starts with `root_size` (upstream documents this default and loses it). A larger root
+    /// makes no burst larger than its `maxSize`.
     pub fn size(&self, root_size: i32) -> i32 {
         self.size.unwrap_or_else(|| self.max_size.map_or(root_size, |most| root_size.min(most.max(1))))
     }

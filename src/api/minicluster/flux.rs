@@ -145,6 +145,14 @@ impl FluxSpec {
         Some(written.unwrap_or(DEFAULT_CONNECT_TIMEOUT)).filter(|timeout| !timeout.is_empty())
     }
 
+    /// Where the user's own certificate is; `None`: each instance gets a new one.
+    pub fn own_certificate(&self) -> Option<String> {
+        match &self.curve_cert_secret {
+            Some(name) => Some(format!("Secret {name}")),
+            None => self.curve_cert.as_ref().map(|_| "flux.curveCert".to_owned()),
+        }
+    }
+
     /// Seconds for the jobs on a broker that leaves; 0 for none.
     pub fn drain_seconds(&self) -> i32 {
         self.drain_seconds.unwrap_or(DEFAULT_DRAIN_SECONDS).max(0)

@@ -158,8 +158,8 @@ fn namespace(
     }
     if !facts.namespace_exists {
         let message = format!(
-            "namespace {namespace} does not exist here, or is none that the agent works in: its owner has to create it, or to \
-             add it to kubernetes.watch_namespaces"
+            "namespace {namespace} does not exist here, or the agent does not work in it: its owner creates it, or adds it to \
+             watchNamespaces of the agent's chart"
         );
         return Err(Rejection::new(RejectionReason::NamespaceNotFound, message));
     }

@@ -74,7 +74,8 @@ impl Provider {
         }
         if let Some(object) = self.foreign(key, &wanted, &rendered, job, import.egress.is_some()).await? {
             let message = format!(
-                "{object} exists here and is another's; nothing of it is changed: give the burst another name (clusters[].name)"
+                "{object} exists here and is another's; nothing of it is changed: give the burst (clusters[].name) or the FluxJob \
+                 another name"
             );
             return Ok(Err(Rejection::new(RejectionReason::NameTaken, message)));
         }

@@ -243,7 +243,7 @@ impl Judge<'_> {
         self.named("pod.runtimeClassName", class, &policy.allow_runtime_classes, "allowRuntimeClasses");
         if priority_class_name.is_some() {
             self.say(
-                "pod.priorityClassName: the priority of hosted pods is import.priorityClass, and not asked for".into(),
+                "pod.priorityClassName: hosted pods have the priority that the owner of their cluster chooses".into(),
             );
         }
         let scheduler = scheduler_name.as_deref().filter(|name| *name != "default-scheduler");
@@ -283,8 +283,8 @@ impl Judge<'_> {
         let allowed = &self.policy.allow_secrets;
         match name.filter(|name| names::is_credential(name)) {
             Some(name) if !allowed.iter().any(|exactly| exactly == name) => self.say(format!(
-                "{field}: {name:?} is named as the credentials of an instance are, which no pattern of import.allowSecrets \
-                 covers: it would have to be named itself"
+                "{field}: Secret {name:?} is named like the credentials of an instance: import.allowSecrets has to name it in \
+                 full, not by a pattern"
             )),
             _ => self.named(field, name, allowed, "allowSecrets"),
         }

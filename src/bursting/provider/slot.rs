@@ -230,7 +230,7 @@ fn hosted_slot(view: &SlotView<'_>, hosted: &HostedBurst, step: &mut SlotStep) {
                     ),
                     false => "a burst of another cluster has this name here".to_owned(),
                 };
-                let taken = format!("{taken}: give the burst another name (clusters[].name)");
+                let taken = format!("{taken}: give the burst (clusters[].name) or the FluxJob another name");
                 rejected(desired, Rejection::new(RejectionReason::NameTaken, taken)).into()
             }
         };

@@ -7,9 +7,9 @@
 use tributary_api::burst::{Burst, BurstSpec};
 use tributary_api::minicluster::MiniCluster;
 
-/// What of `spec` is frozen. The rest is as if nothing was said.
+/// What of `spec` is frozen, and the size that it began with. The rest is as if nothing was said.
 pub(super) fn of(spec: &BurstSpec) -> BurstSpec {
-    joined(spec.clone(), BurstSpec::default())
+    joined(spec.clone(), BurstSpec { size: spec.size, ..BurstSpec::default() })
 }
 
 /// `burst` as its record has it; `None` if nothing else is there, or there is no record yet. The spec of a new instance of

@@ -13,6 +13,7 @@ use kube::ResourceExt;
 use tributary_api::burst::{Burst, BurstSpec, BurstStatus, CredentialRecipient, SlotRelease};
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::labels;
+use tributary_api::minicluster::MiniCluster;
 use tributary_clock::Now;
 use tributary_contract::{ClusterUid, PeerName};
 
@@ -51,20 +52,27 @@ pub(crate) fn can_join(recipient: &CredentialRecipient, spec: &BurstSpec) -> boo
     recipient.free_since.is_none() && (same || recipient.incarnation == spec.incarnation)
 }
 
-/// What frees a slot that time does not free, in one sentence. `why` says what became of the peer.
-pub(crate) fn waits_for(burst: &Burst, peer: &str, why: &str) -> String {
+/// What frees a slot that time does not free, in one sentence. `why` says what became of the peer, `who` has the slot.
+fn waits_for(burst: &Burst, root: Option<&MiniCluster>, who: &str, why: &str) -> String {
     let (name, namespace) = (burst.name_any(), burst.namespace().unwrap_or_default());
     let release = format!("`agentctl burst release {name} --namespace {namespace}`");
     if burst.spec.whole {
         return format!(
-            "{peer} {why} and may still run it: it begins anew elsewhere only once {peer} confirms that nothing is left, or \
+            "{why}, and {who} may still run it: it begins anew elsewhere only once {who} confirms that nothing is left, or \
              a person lets it go ({release})"
         );
     }
+    let lead = &burst.spec.root;
+    let anew = match root.and_then(|root| root.spec.flux.own_certificate()) {
+        // `rekey` refuses there.
+        Some(place) => {
+            format!("put one into {place}, then: `agentctl restart minicluster/{lead} --namespace {namespace}`")
+        }
+        None => format!("`agentctl rekey {lead} --namespace {namespace}`"),
+    };
     format!(
-        "{peer} {why} and its brokers may still reach the lead broker: the ranks stay its own until it confirms that nothing \
-         is left, the instance has a new certificate (`agentctl rekey {} --namespace {namespace}`), or a person lets them go ({release})",
-        burst.spec.root
+        "{why}, and brokers of {who} may still reach the lead broker: the ranks stay its own until it confirms that nothing \
+         is left, the instance has a new certificate ({anew}), or a person lets them go ({release})"
     )
 }
 
@@ -147,10 +155,12 @@ impl<'a> Draft<'a> {
         }
         let known = self.view.peers.get(peer);
         // A peer that was removed does not come back by itself.
-        let (why, returns) = match known {
-            None => ("was removed", false),
-            Some(_) if is_stranger(&self.status, known) => ("is the name of another cluster now,", false),
-            Some(_) => ("is out of contact", true),
+        let (who, why, returns) = match known {
+            None => (peer.as_str(), format!("ClusterPeer {peer} was removed"), false),
+            Some(_) if is_stranger(&self.status, known) => {
+                ("the earlier one", format!("ClusterPeer {peer} stands for another cluster now"), false)
+            }
+            Some(_) => (peer.as_str(), format!("{peer} is out of contact"), true),
         };
         if returns && away < LOST_AFTER && (limit.is_none() || phase == BurstPhase::Lost) {
             self.wake_in(LOST_AFTER - away);
@@ -164,7 +174,7 @@ impl<'a> Draft<'a> {
         match limit {
             Some(limit) => {
                 let until = self.reserve(limit - away);
-                self.set(phase, format!("{peer} {why}; its ranks stay reserved until {until:.0}"));
+                self.set(phase, format!("{why}; the ranks of {who} stay reserved until {until:.0}"));
             }
             None => {
                 let counted = longest(&self.view.burst.spec).saturating_sub(away);
@@ -172,7 +182,7 @@ impl<'a> Draft<'a> {
                     self.wake_in(counted);
                 }
                 self.status.reserved_until = None;
-                self.set(BurstPhase::Lost, waits_for(&self.view.burst, peer.as_str(), why));
+                self.set(BurstPhase::Lost, waits_for(&self.view.burst, self.view.root.as_deref(), who, &why));
             }
         }
         false

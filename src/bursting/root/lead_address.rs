@@ -19,17 +19,20 @@ const PREFERRED: [&str; 2] = ["ExternalIP", "InternalIP"];
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum NoLead {
     /// The Service has no port yet.
-    #[error("the lead Service has no node port yet")]
+    #[error(
+        "the lead Service has no node port yet; if that stays, condition ServicesReady of the MiniCluster says why"
+    )]
     NoPort,
     /// The pod does not exist or was not scheduled.
     #[error("the lead broker's pod is on no node yet")]
     NoPod,
     /// Its node is not known.
-    #[error("node {0} of the lead broker is not known")]
+    #[error("the lead broker's pod is on node {0}, which the agent does not see")]
     NoNode(String),
     /// The load balancer has no address.
     #[error(
-        "the load balancer of the lead Service has no address yet: something in this cluster must provide load balancers"
+        "the lead Service has no address of a load balancer yet: something in this cluster must provide load balancers; if there \
+         is no such Service, condition ServicesReady of the MiniCluster says why"
     )]
     NoLoadBalancer,
     /// The node, or the load balancer, has no address another cluster could reach.
@@ -50,9 +53,11 @@ impl NoLead {
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::NoPort => "WaitingForNodePort",
-            Self::NoPod | Self::NoNode(_) => "WaitingForPod",
+            Self::NoPod => "WaitingForPod",
+            Self::NoNode(_) => "NodeUnknown",
             Self::NoLoadBalancer => "WaitingForLoadBalancer",
-            Self::NoAddress { .. } | Self::Written(_) => "NoUsableAddress",
+            Self::NoAddress { .. } => "NoUsableAddress",
+            Self::Written(_) => "WrongAddress",
         }
     }
 }
@@ -322,7 +327,7 @@ mod tests {
     fn a_load_balancer_is_waited_for() {
         let wish = network("type: LoadBalancer");
         let lead = |address| of(&wish, &status(Some(30_050), address), &[]);
-        assert!(lead(None).unwrap_err().contains("has no address yet"));
+        assert!(lead(None).unwrap_err().contains("has no address of a load balancer yet"));
         assert_eq!(lead(Some("203.0.113.5")).unwrap(), "203.0.113.5 8050");
         assert_eq!(lead(Some("lb.example.org")).unwrap(), "lb.example.org 8050");
         assert!(

@@ -101,12 +101,30 @@ impl Claims for BTreeMap<PeerName, Claimed> {
 pub struct NoCandidate {
     /// Why each peer that came into question was passed over.
     pub reasons: BTreeMap<PeerName, String>,
+    /// The peers that there are.
+    known: Vec<PeerName>,
+}
+
+impl NoCandidate {
+    fn among(peers: &BTreeMap<PeerName, PeerView>) -> Self {
+        Self { reasons: BTreeMap::new(), known: peers.keys().cloned().collect() }
+    }
 }
 
 impl fmt::Display for NoCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.reasons.is_empty() {
-            return f.write_str("there is no ClusterPeer to place it on");
+        match self.known.as_slice() {
+            _ if !self.reasons.is_empty() => {}
+            [] => return f.write_str("there is no ClusterPeer in this cluster: `agentctl link --help`"),
+            known => {
+                let known: Vec<&str> = known.iter().map(PeerName::as_str).collect();
+                return write!(
+                    f,
+                    "no ClusterPeer has the labels that the selector asks for (flux.bursting.clusters[].selector; of a FluxJob: \
+                     overflow.selector of the FluxSetup); there are: {}",
+                    known.join(", ")
+                );
+            }
         }
         for (position, (peer, reason)) in self.reasons.iter().enumerate() {
             if position > 0 {
@@ -182,7 +200,7 @@ pub fn place(
     claimed: &BTreeMap<PeerName, Claimed>,
     excluded: &BTreeMap<PeerName, String>,
 ) -> Result<PeerName, NoCandidate> {
-    let mut none = NoCandidate::default();
+    let mut none = NoCandidate::among(peers);
     for Candidate { peer, fit, .. } in candidates(wish, peers, claimed, excluded) {
         match fit {
             Err(reason) => drop(none.reasons.insert(peer, reason)),
@@ -203,7 +221,7 @@ pub(crate) fn roomy(
     claimed: &BTreeMap<PeerName, Claimed>,
     excluded: &BTreeMap<PeerName, String>,
 ) -> Result<PeerName, NoCandidate> {
-    let mut none = NoCandidate::default();
+    let mut none = NoCandidate::among(peers);
     for Candidate { peer, fit, .. } in candidates(wish, peers, claimed, excluded) {
         let reason = match fit {
             Ok(Fit::Roomy(_) | Fit::Growing(_)) => return Ok(peer),
@@ -273,16 +291,16 @@ fn able(
     }
     let peer = peers.get(name).ok_or_else(|| unknown(peers))?;
     if peer.suspended {
-        return Err("suspended".into());
+        return Err(format!("suspended by this cluster: `agentctl peer resume {name}`"));
     }
     if peer.draining {
-        return Err("is drained".into());
+        return Err(format!("drained by this cluster: `agentctl peer resume {name}`"));
     }
     if let Some(why) = peer.exhausted.as_ref().or(peer.unreadable_budget.as_ref()) {
         return Err(why.clone());
     }
     if !peer.connected() {
-        return Err("not connected".into());
+        return Err("not connected (why: `agentctl peers`)".into());
     }
     if peer.flapping {
         return Err("its connection keeps breaking".into());
@@ -324,10 +342,17 @@ fn short(what: &str, wanted: u32, free: u32) -> Result<u32, String> {
 /// Whether policy and quotas over there leave enough.
 fn quotas(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<(), String> {
     if let Some(free) = capacity.free_bursts {
-        short("burst", 1, free.saturating_sub(claimed.bursts))?;
+        let free = free.saturating_sub(claimed.bursts);
+        // Without an import it says 0.
+        short("burst", 1, free)
+            .map_err(|_| "our ClusterPeer there has no import, or import.maxBursts leaves none".to_owned())?;
     }
     if let Some(free) = capacity.free_brokers {
-        short("brokers", wish.max_size, free.saturating_sub(claimed.brokers))?;
+        let (wanted, free) = (wish.max_size, free.saturating_sub(claimed.brokers));
+        let limited = || {
+            format!("{wanted} brokers are wanted (maxSize), import.maxBrokers of our ClusterPeer there leaves {free}")
+        };
+        short("brokers", wanted, free).map_err(|_| limited())?;
     }
     capacity.room(&wish.namespace).map_or(Ok(()), |left| granted(wish, left, claimed))
 }
@@ -485,6 +510,8 @@ mod tests {
 
     #[test]
     fn the_users_order_wins_then_labels_then_room() {
+        let nobody = "no ClusterPeer has the labels that the selector asks for (flux.bursting.clusters[].selector; of a FluxJob: \
+                      overflow.selector of the FluxSetup); there are: away, north, silent, west";
         let table = [
             ("most room", wish(3), "north"),
             ("named", named(3, &["west"]), "west"),
@@ -495,8 +522,8 @@ mod tests {
             ("labels", selected(3, "region", "us"), "west"),
             ("labels, and room before silence", selected(3, "region", "eu"), "north"),
             ("labels, and silence when there is no room", selected(60, "region", "eu"), "silent"),
-            ("nobody has the label", selected(3, "region", "mars"), "there is no ClusterPeer to place it on"),
-            ("only the absent has the label", selected(3, "gpu", "yes"), "away: not connected"),
+            ("nobody has the label", selected(3, "region", "mars"), nobody),
+            ("only the absent has the label", selected(3, "gpu", "yes"), "away: not connected (why: `agentctl peers`)"),
             (
                 "unknown name",
                 named(3, &["south"]),
@@ -506,6 +533,24 @@ mod tests {
         for (case, wish, expected) in table {
             assert_eq!(choice(&wish), expected, "{case}");
         }
+        let nowhere = place(&wish(3), &BTreeMap::new(), &BTreeMap::new(), &BTreeMap::new()).unwrap_err();
+        assert_eq!(nowhere.to_string(), "there is no ClusterPeer in this cluster: `agentctl link --help`");
+    }
+
+    /// The danger: "suspended", and nobody knows by whom; or "4 brokers wanted, 2 free", and nobody knows whose limit that is.
+    #[test]
+    fn who_passed_a_peer_over_says_what_can_be_done() {
+        let told = |change: fn(&mut PeerView)| {
+            let mut west = peer(64, &[]);
+            change(&mut west);
+            let (wish, peers) = (wish(4), [("west".into(), west)].into());
+            place(&wish, &peers, &BTreeMap::new(), &BTreeMap::new()).unwrap_err().to_string()
+        };
+        let resume = "by this cluster: `agentctl peer resume west`";
+        assert_eq!(told(|west| west.suspended = true), format!("west: suspended {resume}"));
+        assert_eq!(told(|west| west.draining = true), format!("west: drained {resume}"));
+        let limited = told(|west| west.capacity.as_mut().unwrap().free_brokers = Some(2));
+        assert!(limited.ends_with("import.maxBrokers of our ClusterPeer there leaves 2"), "{limited}");
     }
 
     #[test]
@@ -520,7 +565,7 @@ mod tests {
         let none = place(&wish(5), &world(), &claimed, &excluded).unwrap_err();
         assert_eq!(
             none.to_string(),
-            "away: not connected; north: 10 cores wanted, 4 free; silent: refused: PolicyForbids; \
+            "away: not connected (why: `agentctl peers`); north: 10 cores wanted, 4 free; silent: refused: PolicyForbids; \
              west: 10 cores wanted, 8 free"
         );
     }
@@ -649,7 +694,7 @@ mod tests {
         assert!(placed(&world(), &gpus).0.is_err());
         let mut full = west.clone();
         full.get_mut("west").unwrap().capacity.as_mut().unwrap().free_bursts = Some(0);
-        assert_eq!(placed(&full, &gpus).0.unwrap_err().matches("1 burst wanted, 0 free").count(), 1);
+        assert_eq!(placed(&full, &gpus).0.unwrap_err().matches("import.maxBursts leaves none").count(), 1);
         // What others claimed is taken off both.
         let mut claimed = Claimed::default();
         claimed.add(&wish(40));
@@ -679,7 +724,7 @@ mod tests {
         assert_eq!(found(&selected(60, "region", "eu")), None, "silence is no room");
         let why = all(&named(3, &["silent", "wset", "away"])).unwrap_err();
         let why: Vec<&str> = why.reasons.values().map(String::as_str).collect();
-        assert_eq!((why[0], why.len()), ("not connected", 3));
+        assert_eq!((why[0], why.len()), ("not connected (why: `agentctl peers`)", 3));
         assert!(
             why[1].contains("export.capacity") && why[2].contains("there is no ClusterPeer of this name"),
             "{why:?}"

@@ -38,7 +38,10 @@ pub(super) fn waiting(
     let waits = returns.iter().filter_map(|one| {
         let left = wait(one.times).checked_sub(elapsed(one.at.0, now)).filter(|left| !left.is_zero())?;
         let until = later(now, left);
-        let text = format!("let go of it {} times in a row; it is asked again at {until:.0}", one.times);
+        let text = format!(
+            "let go of it {} times in a row (why: the events of this Burst); it is asked again at {until:.0}",
+            one.times
+        );
         Some((one.peer.as_str().into(), (text, left)))
     });
     waits.collect()
@@ -79,7 +82,10 @@ mod tests {
     fn it_is_said_until_when() {
         let mut returns = vec![BurstReturn { peer: "west".into(), times: 3, at: Time(at(0)), offer: "1".into() }];
         let said = waiting(&mut returns, "1", at(4)).remove(&PeerName::from("west")).unwrap();
-        assert_eq!(said.0, "let go of it 3 times in a row; it is asked again at 1970-01-12T13:46:50Z");
+        assert_eq!(
+            said.0,
+            "let go of it 3 times in a row (why: the events of this Burst); it is asked again at 1970-01-12T13:46:50Z"
+        );
         assert_eq!(said.1, Duration::from_secs(6));
         assert!(waiting(&mut returns, "2", at(4)).is_empty(), "a retry is a new chance");
     }

@@ -172,7 +172,7 @@ fn spec(
     let live = match cluster {
         _ if keeps => frozen,
         Some(cluster) => BurstSpec {
-            size: u32::try_from(cluster.size(root.spec.size())).unwrap_or(0).clamp(1, frozen.max_size.max(1)),
+            size: size(root, cluster, &frozen, running).clamp(1, frozen.max_size.max(1)),
             peers: cluster.peers().into_iter().map(str::to_owned).collect(),
             selector: cluster.selector.clone().unwrap_or_default(),
             prefer: cluster.prefer.clone(),
@@ -200,6 +200,21 @@ fn spec(
         arch: given.arch.map(str::to_owned).or_else(|| running.and_then(|burst| burst.spec.arch.clone())),
         release: undeclared || is_over(root) || given.namespace_goes || before.is_some_and(is_cancelled),
         ..live
+    }
+}
+
+/// Brokers that are asked for. A size that is not written stays as the instance was started: the root's own may change, or
+/// wait in a queue for its change.
+fn size(root: &MiniCluster, cluster: &BurstCluster, frozen: &BurstSpec, running: Option<&Burst>) -> u32 {
+    let began = |burst: &Burst| {
+        let made = burst.status.as_ref()?.frozen.as_deref().filter(|made| made.incarnation == frozen.incarnation)?;
+        // An older agent recorded none.
+        Some(made.size).filter(|size| *size > 0)
+    };
+    match (cluster.size, cluster.max_size, running) {
+        (None, _, Some(burst)) => began(burst).unwrap_or(frozen.size),
+        (None, None, None) => frozen.max_size,
+        _ => u32::try_from(cluster.size(root.spec.size())).unwrap_or(0),
     }
 }
 
@@ -409,6 +424,46 @@ spec:
         let restarted = applied(&again(&root, &after));
         assert_ne!(restarted[0].spec.template, before[0].spec.template);
         assert_eq!((restarted[0].spec.incarnation.as_str(), &restarted[0].spec.lead), ("job-2", &None));
+    }
+
+    /// The danger: a scaled root takes more brokers of a peer while it waits in a queue itself, or gives some back.
+    #[test]
+    fn a_size_that_is_not_written_stays_as_the_instance_was_started() {
+        let mut root = root();
+        root.spec.flux.bursting.clusters.iter_mut().for_each(|cluster| cluster.size = None);
+        let mut made = applied(&plan(&root, &[], given(None)));
+        for burst in &mut made {
+            let frozen = Some(Box::new(frozen::of(&burst.spec)));
+            burst.status = Some(BurstStatus { incarnation: Some("job-1".into()), frozen, ..BurstStatus::default() });
+        }
+        let sizes = |root: &MiniCluster, bursts: &[Burst]| {
+            applied(&again(root, bursts)).iter().map(|burst| burst.spec.size).collect::<Vec<_>>()
+        };
+        for size in [4, 5, 1] {
+            root.spec.size = Some(size);
+            assert_eq!(sizes(&root, &made), [3, 4], "{size}");
+            let mut patched = made.clone();
+            patched[1].spec.size = 5;
+            assert_eq!(sizes(&root, &patched), [3, 4], "nobody but the root says another");
+        }
+        // The danger: the upgrade of an agent asks a peer for more brokers.
+        let mut of_older = made.clone();
+        for burst in &mut of_older {
+            burst.spec.size = 2;
+            burst.status.as_mut().unwrap().frozen.as_mut().unwrap().size = 0;
+        }
+        assert_eq!(sizes(&root, &of_older), [2, 2]);
+        root.spec.flux.bursting.clusters[1].max_size = None;
+        assert_eq!(sizes(&root, &made), [3, 4], "nothing is written any more");
+        root.spec.flux.bursting.clusters[1].max_size = Some(5);
+        root.status.as_mut().unwrap().incarnation = Some("job-2".into());
+        assert_eq!(sizes(&root, &made), [3, 1], "the next one starts with another");
+        let next = applied(&again(&root, &made));
+        for (burst, next) in made.iter_mut().zip(next) {
+            burst.spec = next.spec;
+        }
+        root.spec.size = Some(4);
+        assert_eq!(sizes(&root, &made), [3, 1], "and has no record yet");
     }
 
     /// The danger: a tenant who may retry a burst makes it cheaper than its brokers are, and a typo stays until a restart.

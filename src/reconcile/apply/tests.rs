@@ -80,6 +80,26 @@ async fn without_the_service_that_names_brokers_no_instance_starts_and_the_other
     assert_eq!(names, ["flux-service", "lake-lead", "nginx"]);
 }
 
+/// The danger: users of an instance that another version started ask for load balancers, and its bursts never get one.
+#[tokio::test]
+async fn of_an_instance_of_another_version_the_service_that_users_made_another_is_written() {
+    let (mut known, mut rendered) = lake();
+    known.services = rendered.services.iter().cloned().map(Arc::new).collect();
+    for service in &mut rendered.services {
+        let spec = service.spec.as_mut().unwrap();
+        spec.session_affinity = Some("ClientIP".into());
+        if spec.type_.as_deref() == Some("NodePort") {
+            spec.type_ = Some("LoadBalancer".into());
+        }
+    }
+    for (upkeep, expected) in [(Upkeep::Missing, vec![]), (Upkeep::Edited, vec!["lake-lead"])] {
+        let (writes, asked) = writes(&[]);
+        writes.services(&known, &rendered, upkeep).await.unwrap();
+        let asked: Vec<_> = asked.lock().unwrap().iter().map(|request| name_of(request)).collect();
+        assert_eq!(asked, expected);
+    }
+}
+
 /// The danger: a program that pods can do without keeps them from starting.
 #[tokio::test]
 async fn pods_start_without_the_ends_of_the_tunnel_where_those_are_refused() {

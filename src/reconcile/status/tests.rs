@@ -3,6 +3,8 @@ use tributary_api::flux_setup::Usage;
 use tributary_api::hosted_burst::BurstPhase;
 use tributary_api::minicluster::MiniClusterSpec;
 
+use tributary_api::workload::MULTIKUEUE;
+
 use super::*;
 
 static NO_PEERS: PeerUids = PeerUids::new();
@@ -77,6 +79,19 @@ fn each_phase_has_its_conditions() {
     }
 }
 
+/// The danger: a status that is larger than etcd takes is never written.
+#[test]
+fn of_very_many_problems_the_first_ones_are_told() {
+    let object = object(4);
+    let problem = |port: usize| ("InvalidValue".to_owned(), format!("containers[0].ports[{port}]: 70000 is no port"));
+    let status = compute(&Facts { problems: (0..10_000).map(problem).collect(), ..facts(&object, None) }, now());
+    for type_ in [condition::VALID, condition::READY] {
+        let said = conditions::find(&status.conditions, type_).unwrap();
+        assert!(said.message.starts_with("containers[0].ports[0]: 70000 is no port; "), "{type_}");
+    }
+    assert!(serde_json::to_string(&status).unwrap().len() < 16_384);
+}
+
 #[test]
 fn what_cannot_be_done_is_told_and_the_rest_of_the_status_goes_on() {
     let object = object(4);
@@ -119,6 +134,7 @@ fn what_cannot_be_done_is_told_and_the_rest_of_the_status_goes_on() {
 #[test]
 fn a_job_in_a_queue_says_so_whoever_put_it_there() {
     let mut object = object(4);
+    object.metadata.namespace = Some("hpc".into());
     object.spec.suspend = true;
     let said = |object: &MiniCluster, job: JobFacts, type_: &str| {
         let told = Facts { unsupported: vec!["spec.x (y)".into()], ..facts(object, Some(job)) };
@@ -129,7 +145,14 @@ fn a_job_in_a_queue_says_so_whoever_put_it_there() {
     let queued = || JobFacts { suspended: true, queue: Some("default".into()), ..job(0) };
     let ready = |job| said(&object, job, condition::READY);
     assert_eq!(ready(queued()), "Suspended JobQueued: its Job waits in queue default of Kueue");
-    assert_eq!(ready(JobFacts { queue: None, ..queued() }), "Suspended Suspended: the Job is suspended");
+    let held = JobFacts { queue: None, ..queued() };
+    let resume = "spec.suspend is true; to go on: `agentctl resume minicluster/tide --namespace hpc`";
+    assert_eq!(ready(held.clone()), format!("Suspended Suspended: {resume}"));
+    let unasked = MiniCluster { spec: MiniClusterSpec { suspend: false, ..object.spec.clone() }, ..object.clone() };
+    let resumed = JobFacts { held_back: true, ..held.clone() };
+    assert_eq!(said(&unasked, resumed, condition::READY), "Suspended Suspended: its Job is being resumed");
+    let others = said(&unasked, held, condition::READY);
+    assert!(others.starts_with("Suspended JobSuspended: Job hpc/tide is suspended, and"), "{others}");
     assert!(ready(JobFacts { suspended: false, ..queued() }).starts_with("Starting Starting"));
     let supported = |job| said(&object, job, condition::SPEC_SUPPORTED);
     assert!(supported(queued()).ends_with(&format!("without effect: spec.x (y); {SUSPEND_IN_QUEUE}")));
@@ -198,6 +221,43 @@ fn pods_that_are_not_made_are_told_after_a_while() {
         JobFacts { unmade: 4, started: started(300), suspended: true, ..job(0) },
     ] {
         assert_ne!(told(job.clone()).0, reason::PODS_NOT_MADE, "{job:?}");
+    }
+}
+
+/// The danger: it has fewer brokers than it was scaled to, and nobody hears why; or each growth is an alarm.
+#[test]
+fn pods_that_are_not_made_of_one_that_has_grown_are_told_after_a_while() {
+    let mut object = object(4);
+    let lead = || LeadFacts { pod: Some("tide-0-x".into()), ..LeadFacts::default() };
+    let grown = |made| JobFacts { unmade: 4 - made, started: Some(now()), ..job(made) };
+    let tell = |object: &mut MiniCluster, job: JobFacts, seconds: i64| {
+        let later = now() + jiff::SignedDuration::from_secs(seconds);
+        let left = job.unmade_in(object.status.as_ref(), later);
+        let status = compute(&Facts { lead: lead(), ..facts(object, Some(job)) }, later);
+        object.status = Some(status.clone());
+        let ready = conditions::find(&status.conditions, condition::READY).unwrap();
+        (status.phase.unwrap(), ready.reason.clone(), ready.message.clone(), left.map(|left| left.as_secs()))
+    };
+    let before = JobFacts { parallelism: 2, ..job(2) };
+    assert_eq!(tell(&mut object, before.clone(), 900).1, "Running");
+    let (phase, reason, ..) = tell(&mut object, grown(2), 1000);
+    assert_eq!((phase, reason.as_str()), (Phase::Running, reason::NOT_ALL_READY), "they are about to be made");
+    let (_, reason, _, left) = tell(&mut object, grown(2), 1010);
+    assert_eq!((reason.as_str(), left), (reason::NOT_ALL_READY, Some(20)));
+    for seconds in [1030, 1040] {
+        let (_, reason, message, _) = tell(&mut object, grown(2), seconds);
+        assert_eq!(reason, reason::PODS_NOT_MADE);
+        let begin = "2 of 4 pods of this cluster are ready; Kubernetes has not made 2 of the 4 pods";
+        assert!(message.starts_with(begin), "{message}");
+    }
+    assert_eq!(tell(&mut object, JobFacts { unmade: 0, ..grown(2) }, 1050).1, reason::NOT_ALL_READY);
+    // Those that have to be there are, and since when the others are missing nobody knows.
+    object.spec.min_size = Some(2);
+    object.status = None;
+    tell(&mut object, before, 900);
+    for seconds in [1000, 1000, 1040] {
+        let (_, reason, message, _) = tell(&mut object, grown(2), seconds);
+        assert!(reason == "Running" && !message.contains("has not made"), "{message}");
     }
 }
 
@@ -499,11 +559,20 @@ fn retries_are_announced_where_the_user_asked_for_them() {
 #[test]
 fn who_may_not_grow_says_so_until_it_has_grown() {
     let object = MiniCluster::new("lake", MiniClusterSpec { size: Some(5), ..MiniClusterSpec::default() });
-    let stays = Some("it is next in line: 2 brokers are needed, 1 are free".to_owned());
-    let status = compute(&Facts { stays, ..facts(&object, Some(job(3))) }, now());
+    let stays = |reason, why: &str| Some((reason, why.to_owned()));
+    let queued = stays(reason::QUEUED, "it is next in line: 2 brokers are needed, 1 are free");
+    let status = compute(&Facts { stays: queued, ..facts(&object, Some(job(3))) }, now());
     let grown = conditions::find(&status.conditions, condition::GROWN).unwrap();
     assert_eq!((grown.status.as_str(), grown.reason.as_str()), ("False", "Queued"));
     assert!(grown.message.starts_with("it stays at 4 of 5 brokers: it is next in line"), "{}", grown.message);
+    let smaller = MiniCluster::new("lake", MiniClusterSpec { size: Some(2), ..MiniClusterSpec::default() });
+    let kept = stays(condition::RESTART_REQUIRED, "Kueue");
+    let status = compute(&Facts { stays: kept, ..facts(&smaller, Some(job(4))) }, now());
+    let grown = conditions::find(&status.conditions, condition::GROWN).unwrap();
+    assert_eq!(
+        (grown.reason.as_str(), grown.message.as_str()),
+        ("RestartRequired", "it stays at 4 brokers, not 2: Kueue")
+    );
     let object = MiniCluster { status: Some(status), ..object };
     let status = compute(&facts(&object, Some(job(5))), now());
     assert!(conditions::find(&status.conditions, condition::GROWN).is_none());

@@ -31,7 +31,9 @@ pub(super) use self::words::is_identifier;
 /// Where the ConfigMap is mounted.
 pub(super) const OPERATOR_DIR: &str = "/flux_operator";
 
-/// Key of the number of brokers that the lead waits for: of the ConfigMap, it alone may change while the instance runs.
+/// Key of what is wanted by now: on the first line, how many brokers the lead waits for; on the second, for how many of bursts its
+/// command waits; on the third, the nodes that it asks for, here and in bursts. Of the ConfigMap, it alone may change while the
+/// instance runs.
 pub const QUORUM_KEY: &str = "quorum";
 
 /// Content of [`QUORUM_KEY`] once the command has ended well: a lead that comes then has nothing to do.

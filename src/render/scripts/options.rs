@@ -4,7 +4,8 @@
 
 use tributary_flux::Topology;
 
-use super::program::plain;
+use super::program::{nodes, plain};
+use super::runner::waits;
 use super::words::{self, Word};
 use crate::model::{Model, RETRY_WITHIN, Role};
 
@@ -65,7 +66,7 @@ fn options(model: &Model<'_>) -> Vec<String> {
 /// How many brokers must be there before the instance starts; `None` leaves it to the root.
 ///
 /// Brokers of bursts count as well once they are there, but none is waited for: they may come late or never.
-fn quorum(model: &Model<'_>) -> Option<i32> {
+pub(super) fn quorum(model: &Model<'_>) -> Option<i32> {
     match &model.role {
         Role::Burst { .. } => None,
         // Who is missing shall not keep it from being shown.
@@ -80,9 +81,16 @@ pub(super) fn follows_size(model: &Model<'_>) -> bool {
     model.role == Role::Root && model.spec.max_size() > 1 && !model.runner.container.diagnostics
 }
 
-/// The file that says how many those are.
+/// The file under [`super::QUORUM_KEY`]. A line that nobody reads is empty, or left out at the end.
 pub(super) fn quorum_file(model: &Model<'_>) -> Option<String> {
-    quorum(model).filter(|_| follows_size(model)).map(|quorum| format!("{quorum}\n"))
+    let quorum = quorum(model).filter(|_| follows_size(model) || waits(model).is_some())?;
+    let bursts = model.wait.filter(|wait| wait.all).map(|wait| wait.brokers.to_string()).unwrap_or_default();
+    // Flux refuses a command whose tasks do not fit, and one that waits for more nodes may yet get them.
+    let cores = model.rank_map.slots().iter().map(|slot| i64::from(slot.cores)).min().unwrap_or(0);
+    let fits = |nodes: &[i64; 2]| i64::from(model.spec.tasks()) <= nodes.iter().sum::<i64>() * cores;
+    let nodes = nodes(model.spec).filter(|nodes| model.program.nodes.is_some() && fits(nodes));
+    let nodes = nodes.map(|[own, bursts]| format!("{own} {bursts}")).unwrap_or_default();
+    Some(format!("{quorum}\n{bursts}\n{nodes}").trim_end().to_owned() + "\n")
 }
 
 /// `--wrap` for `flux start`.

@@ -23,6 +23,8 @@ pub(crate) struct Program {
     pub(super) broker_prefix: Vec<Word>,
     /// The batch script, with `batch`.
     pub(super) batch: Option<String>,
+    /// Position of the word that says how many nodes are asked for, if any are.
+    pub(super) nodes: Option<usize>,
 }
 
 impl Program {
@@ -67,17 +69,25 @@ impl Program {
             (command, None)
         } else {
             let wrap: &[&str] = if runner.commands.script.is_some() { &["--wrap"] } else { &[] };
-            (submission(submit, flags, plain(wrap), command), None)
+            (submission(submit, &flags, plain(wrap), command), None)
         };
         let timed: &[&str] = &["/usr/bin/time", "-f", "FLUXTIME fluxsubmit wall time %E"];
         let before = [plain(if spec.logging.timed { timed } else { &[] }), prefix].concat();
-        Ok(Self { words: [before, words].concat(), batch, broker_prefix: Vec::new() })
+        let words = [before, words].concat();
+        // The words of a launcher are all its own.
+        let asks = nodes(spec).is_some() && (batch.is_some() || !spec.is_launcher(runner));
+        let flags = asks.then(|| words.windows(flags.len()).position(|some| some == flags)).flatten();
+        Ok(Self { words, batch, nodes: flags.map(|at| at + 1), broker_prefix: Vec::new() })
     }
 }
 
+/// Runs `flux batch` and ends with the exit code of its job: `flux job wait` would tell of every failure with 1.
+const BATCH: [&str; 4] = ["sh", "-c", r#"id=$("$@") && echo "$id" && flux job status "$id""#, "sh"];
+
 /// The command behind the one that submits it, which ends with the command's exit code. `wrap` is what `flux batch` needs
 /// for a command that is no script by itself (`flux-batch(1)`).
-fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec<Word>) -> Vec<Word> {
+fn submission(submit: Vec<Word>, flags: &[Word], wrap: Vec<Word>, command: Vec<Word>) -> Vec<Word> {
+    let flags = flags.to_vec();
     let submit = if submit.is_empty() { plain(&["flux", "submit"]) } else { submit };
     let is = |name: &str| submit.last().is_some_and(|word| word.is(name));
     if is("run") || is("alloc") {
@@ -85,8 +95,7 @@ fn submission(submit: Vec<Word>, flags: Vec<Word>, wrap: Vec<Word>, command: Vec
         return [submit, flags, plain(&["--quiet"]), command].concat();
     }
     if is("batch") {
-        let wait = r#"id=$("$@") && echo "$id" && flux job status "$id""#;
-        return [plain(&["sh", "-c", wait, "sh"]), submit, flags, wrap, command].concat();
+        return [plain(&BATCH), submit, flags, wrap, command].concat();
     }
     [submit, flags, plain(&["--quiet", "--watch"]), command].concat()
 }
@@ -108,21 +117,22 @@ pub fn nests(spec: &MiniClusterSpec) -> bool {
     spans && !stays && spec.runner().is_ok_and(|runner| starts(runner.container))
 }
 
-/// How many nodes the command that is submitted asks for; `None`: it asks for tasks only, as upstream chooses.
-pub(super) fn nodes(spec: &MiniClusterSpec) -> Option<i64> {
+/// How many nodes the command that is submitted asks for: the root's own and those of bursts; `None`: it asks for tasks only, as
+/// upstream chooses.
+pub(super) fn nodes(spec: &MiniClusterSpec) -> Option<[i64; 2]> {
     let bursts = spec.flux.bursting.clusters.iter().filter(|_| spec.flux.bursting.span);
     // Sizes are checked beside this: any may come here.
-    let size: i64 = i64::from(spec.size()) + bursts.map(|cluster| i64::from(cluster.size(spec.size()))).sum::<i64>();
+    let nodes = [i64::from(spec.size()), bursts.map(|cluster| i64::from(cluster.size(spec.size()))).sum()];
     let tasks = i64::from(spec.tasks());
-    (tasks == 0 || tasks >= size).then_some(size)
+    (tasks == 0 || tasks >= nodes.iter().sum()).then_some(nodes)
 }
 
 /// `-N` for nodes and `-n` for tasks.
 fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
     let tasks = spec.tasks();
     let mut flags = Vec::new();
-    if let Some(size) = nodes(spec) {
-        flags.extend(["-N".to_owned(), size.to_string()]);
+    if let Some(nodes) = nodes(spec) {
+        flags.extend(["-N".to_owned(), nodes.iter().sum::<i64>().to_string()]);
     }
     if tasks != 0 {
         flags.push(format!("-n{tasks}"));
@@ -131,11 +141,8 @@ fn node_flags(spec: &MiniClusterSpec) -> Vec<Word> {
 }
 
 fn batch_words(flags: &[Word]) -> Vec<Word> {
-    let flags = words::to_bash(flags);
-    let batch = format!("flux batch {flags} --flags waitable ./flux-job.batch");
-    // `flux job wait` would tell of every failure with 1.
-    let line = format!("id=$({batch}) && echo \"$id\" && flux job status \"$id\"");
-    ["sh", "-c", &line].map(Word::plain).to_vec()
+    let batch = plain(&["--flags", "waitable", "./flux-job.batch"]);
+    [plain(&BATCH), plain(&["flux", "batch"]), flags.to_vec(), batch].concat()
 }
 
 /// The result of a batch: the highest exit code of its jobs. Those that never ran have a negative one.
@@ -282,7 +289,7 @@ containers: [{command: a 'b c' $HOME, commands: {prefix: strace -f}}]
         let program = program.unwrap();
         assert_eq!(
             words::to_bash(&program.words),
-            r#"sh -c 'id=$(flux batch -n1 --flags waitable ./flux-job.batch) && echo "$id" && flux job status "$id"'"#
+            r#"sh -c 'id=$("$@") && echo "$id" && flux job status "$id"' sh flux batch -n1 --flags waitable ./flux-job.batch"#
         );
         assert_eq!(
             program.batch.unwrap().strip_suffix(BATCH_END).unwrap(),

@@ -134,7 +134,8 @@ fn following(model: &Model<'_>, has_user: bool) -> String {
         .promised_cores()
         .map(|cores| format!("{}{VERIFY}", settings([("_cores", cores.to_string().as_str())])))
         .unwrap_or_default();
-    let quorum = options::quorum_file(model).map(|wanted| format!("_quorum={wanted}{QUORUM}")).unwrap_or_default();
+    let quorum = options::quorum(model).filter(|_| options::follows_size(model));
+    let quorum = quorum.map(|quorum| format!("_quorum={quorum}\n{QUORUM}")).unwrap_or_default();
     [&user, JOINED, listen, &drain, &verify, &quorum].concat()
 }
 
@@ -217,7 +218,9 @@ fn start(model: &Model<'_>) -> String {
     }
     // With a host list of the user's, nobody here knows how many they are.
     let all = if model.hostlist.is_none() { model.rank_map.size() } else { 0 };
-    format!("    _all={all}\n{}", Parts::default().with("start", once(model)).fill(START))
+    let nodes = model.program.nodes.map(|at| &model.program.words[at..=at]);
+    let nodes = nodes.map(|nodes| format!("_nodes={}", words::to_bash(nodes))).unwrap_or_default();
+    format!("    _all={all}\n{}", Parts::default().with("nodes", nodes).with("start", once(model)).fill(START))
 }
 
 fn once(model: &Model<'_>) -> String {
@@ -230,8 +233,14 @@ fn once(model: &Model<'_>) -> String {
              _run {user}{broker} --config-path \"$cfg\" \"${{brokerOptions[@]}}\"\n"
         );
     }
+    let mut words = model.program.words.clone();
+    if let Some(at) = model.program.nodes.filter(|_| options::follows_size(model)) {
+        words[at] = Word::with_variables("$_nodes");
+    }
     let wait = if waits(model).is_some() {
-        ["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/wait-bursts.sh")].map(Word::plain).to_vec()
+        let nodes = model.program.nodes.map_or_else(|| Word::plain(""), |at| words[at].clone());
+        [["/bin/bash".to_owned(), format!("{OPERATOR_DIR}/wait-bursts.sh")].map(Word::plain).to_vec(), vec![nodes]]
+            .concat()
     } else {
         Vec::new()
     };
@@ -240,7 +249,7 @@ fn once(model: &Model<'_>) -> String {
     } else {
         Vec::new()
     };
-    let program = words::to_bash(&[wait, finish, model.program.words.clone()].concat());
+    let program = words::to_bash(&[wait, finish, words].concat());
     let timed = options::timed(model);
     let check = if timed.is_empty() {
         ""
@@ -302,8 +311,8 @@ fn batch_name(index: usize) -> String {
 }
 
 /// How many burst brokers the command waits for.
-fn waits(model: &Model<'_>) -> Option<u32> {
-    model.wait.as_ref().map(|wait| wait.brokers).filter(|brokers| *brokers > 0)
+pub(super) fn waits(model: &Model<'_>) -> Option<u32> {
+    model.wait.map(|wait| wait.brokers).filter(|brokers| *brokers > 0)
 }
 
 fn finish(model: &Model<'_>) -> Option<File> {
@@ -317,19 +326,16 @@ fn finish(model: &Model<'_>) -> Option<File> {
 fn wait_bursts(model: &Model<'_>) -> Option<File> {
     let wanted = waits(model)?.to_string();
     let first = model.rank_map.root().max_size.to_string();
-    let timeout = model.wait.as_ref().and_then(|wait| wait.timeout).map_or(0, |timeout| timeout.as_secs().max(1));
-    let own = model.spec.size().to_string();
-    let asks = model.spec.flux.bursting.span && !model.spec.is_launcher(model.runner.container);
-    let all = super::program::nodes(model.spec)
-        .filter(|_| asks && model.spec.tasks() == 0)
-        .map(|all| all.to_string())
-        .unwrap_or_default();
+    let timeout = model.wait.and_then(|wait| wait.timeout).map_or(0, |timeout| timeout.as_secs().max(1));
+    let [own, bursts] = super::program::nodes(model.spec).unwrap_or_default().map(|nodes| nodes.to_string());
     let values = settings([
         ("wanted", wanted.as_str()),
         ("first_rank", &first),
         ("timeout", &timeout.to_string()),
         ("own", &own),
-        ("all", &all),
+        ("bursts", &bursts),
+        // Other tasks may not fit on fewer nodes.
+        ("fewer", if model.spec.tasks() == 0 { "1" } else { "" }),
     ]);
     let script = Parts::default().with("settings", values).fill(WAIT_BURSTS);
     Some(File::new("wait-bursts.sh", script, Access::Execute))
@@ -352,7 +358,8 @@ mod tests {
             );
             let rendered = render(&lake(&format!("  {spec}")), &Context::default()).unwrap();
             let script = &rendered.boot.files["wait-bursts.sh"];
-            let command = ["bash", "echo", "flux", "submit", "-N", "7", "a b", "-N", "7"];
+            let asks = if spec.contains("tasks: 6") || spec.contains("launcher") { "" } else { "7" };
+            let command = ["bash", asks, "echo", "flux", "submit", "-N", "7", "a b", "-N", "7"];
             let mut bash = Command::new("bash");
             bash.args(["-c", script]).args(command).env("BASH_FUNC_flux%%", format!("() {{ echo '{joined}'; }}"));
             String::from_utf8(bash.output().unwrap().stdout).unwrap()

@@ -2,6 +2,7 @@
     _last=${#brokerOptions[@]}
     while :; do
         rm -f "$viewbase/.fewer"
+        #@nodes
         _read_quorum
         if ((_quorum == 0)); then break; fi
         # Flux waits for all by itself, and before 0.51 took another form of this.

@@ -1,6 +1,17 @@
 #!/bin/bash
-# Waits until brokers of bursts have joined, then becomes the command it is given.
+# Waits until brokers of bursts have joined, then becomes the command it is given. Before that stands how many nodes it asks for.
 #@settings
+nodes=$1
+shift
+# What is wanted by now: brokers of bursts, and nodes of the command, here and there.
+read_wanted() {
+    local lines here=$own
+    { mapfile -t lines </flux_operator/quorum; } 2>/dev/null || return 0
+    if [[ ${lines[1]-} =~ ^[0-9]+$ ]]; then wanted=${lines[1]}; fi
+    if [[ ${lines[2]-} =~ ^[0-9]+\ [0-9]+$ ]]; then read -r here bursts <<<"${lines[2]}"; fi
+    # The brokers of a root that grows may wait in a queue.
+    if ((here < own)); then own=$here; fi
+}
 joined() {
     local ranks range count=0 first last
     ranks=$(flux resource list -s up -no '{ranks}' 2>/dev/null) || ranks=
@@ -12,20 +23,25 @@ joined() {
     done
     echo "$count"
 }
+read_wanted
 count=$(joined)
 while ((count < wanted)); do
     if ((timeout > 0 && SECONDS >= timeout)); then
         echo "$count of $wanted brokers of bursts have joined within $timeout s: going on without the others." >&2
-        # A command for the nodes of all clusters is one for those that are there.
-        for ((i = 1; i < $#; i++)); do
-            if [[ -n $all && "${*:i:2}" == "-N $all" ]]; then
-                set -- "${@:1:i}" "$((own + count))" "${@:i+2}"
-                break
-            fi
-        done
+        if [[ -n $fewer ]] && ((count < bursts)); then bursts=$count; fi
         break
     fi
     sleep 1
+    read_wanted
     count=$(joined)
 done
+# A command for more nodes than come is one for those.
+if [[ -n $nodes ]] && ((own + bursts < nodes)); then
+    for ((i = 1; i < $#; i++)); do
+        if [[ "${*:i:2}" == "-N $nodes" ]]; then
+            set -- "${@:1:i}" "$((own + bursts))" "${@:i+2}"
+            break
+        fi
+    done
+fi
 exec "$@"

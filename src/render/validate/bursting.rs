@@ -329,5 +329,5 @@ pub(super) fn wait(spec: &MiniClusterSpec) -> Result<Option<Wait>, Problem> {
         );
         return Err(Problem::new(field("for"), reason::INVALID_BURSTING, message));
     }
-    Ok((brokers > 0).then_some(Wait { brokers, timeout }))
+    Ok(Some(Wait { brokers, all: wait.target == WaitFor::All, timeout }))
 }

@@ -427,18 +427,58 @@ esac
 
 #[test]
 fn a_lead_that_waits_for_more_brokers_than_are_wanted_by_now_starts_again_and_waits_for_those() {
-    let pod = Pod::new("  size: 4\n  containers: [{cores: 1, command: 'true'}]\n", 0);
+    let pod = Pod::new("  size: 4\n  tasks: 0\n  containers: [{cores: 1, command: 'true'}]\n", 0);
     pod.init();
     let _socket = pod.socket();
     pod.behave(FOUR_ARE_WANTED);
+    assert_eq!(pod.read("flux_operator/quorum"), "4\n\n4 0\n");
     let mut running = pod.start("wait-0.sh");
     pod.until("waits", "");
-    pod.write("flux_operator/quorum", "2\n");
+    pod.write("flux_operator/quorum", "2\n\n2 0\n");
     assert_eq!(running.0.wait().unwrap().code(), Some(0), "{}", pod.read("output"));
     let starts: Vec<_> = pod.calls().into_iter().filter(|call| call.starts_with("flux start")).collect();
     let waits = |index: usize| starts[index].contains(" -Sbroker.quorum=2 ");
     assert!(starts.len() == 2 && !waits(0) && waits(1), "{starts:?}");
+    let asks = |index: usize, nodes| starts[index].contains(&format!("flux submit -N {nodes} --quiet"));
+    assert!(asks(0, 4) && asks(1, 2), "its command would never start: {starts:?}");
     assert!(pod.read("output").contains("Fewer brokers are wanted by now"), "{}", pod.read("output"));
+}
+
+/// The danger: brokers that wait for room in a queue hold up a command that has enough without them.
+#[test]
+fn a_lead_that_starts_while_its_root_grows_asks_for_the_nodes_that_it_was_made_with() {
+    let batch = "  size: 2\n  maxSize: 4\n  tasks: 0\n  containers: [{cores: 1, batch: true, command: 'true'}]\n";
+    for (wanted, nodes) in [("2\n\n4 0\n", 2), ("2\n", 2), ("1\n\n1 0\n", 1)] {
+        let pod = Pod::new(batch, 0);
+        pod.write("flux_operator/quorum", wanted);
+        let (code, text) = pod.lead();
+        assert_eq!(code, Some(0), "{text}");
+        assert!(
+            pod.calls()[0].ends_with(&format!(" flux batch -N {nodes} --flags waitable ./flux-job.batch")),
+            "{text}"
+        );
+    }
+}
+
+/// The danger: a burst that is smaller by now, or gone, holds the command up for ever.
+#[test]
+fn a_command_waits_for_as_many_brokers_of_bursts_as_are_wanted_by_now() {
+    let spec = "
+  tasks: 0
+  containers: [{cores: 1, command: 'true'}]
+  flux: {bursting: {clusters: [{size: 4}], wait: {for: All}, span: true}}
+";
+    for (wanted, up, nodes) in [("1\n2\n1 2\n", "0-2", 3), ("1\n0\n1 0\n", "0", 1)] {
+        let pod = Pod::new(spec, 0);
+        pod.init();
+        pod.behave(&format!("if [[ $1 == resource ]]; then touch $ROOT/asked; echo {up}; fi\n{RUN_PROGRAM}"));
+        let mut running = pod.start("wait-0.sh");
+        pod.until("asked", "");
+        pod.write("flux_operator/quorum", wanted);
+        assert_eq!(running.0.wait().unwrap().code(), Some(0), "{}", pod.read("output"));
+        let submitted = format!("flux submit -N {nodes} --quiet --watch true");
+        assert!(pod.calls().contains(&submitted), "{:?}", pod.calls());
+    }
 }
 
 #[test]

@@ -44,10 +44,22 @@ fn a_confirmation_a_new_certificate_or_a_persons_word_frees_a_slot() {
     let status = lost().burst.status.unwrap();
     assert_eq!(
         status.message,
-        "north is out of contact and its brokers may still reach the lead broker: the ranks stay its own until it confirms \
+        "north is out of contact, and brokers of north may still reach the lead broker: the ranks stay its own until it confirms \
          that nothing is left, the instance has a new certificate (`agentctl rekey lake --namespace flux`), or a person lets them go \
          (`agentctl burst release lake-burst-0 --namespace flux`)"
     );
+    // `rekey` refuses where its user has the certificate.
+    let mut world = lost();
+    let spec = serde_saphyr::from_str("{containers: [], flux: {curveCertSecret: mine}}").unwrap();
+    world.root = Some(MiniCluster::new("lake", spec));
+    let told = world.step().burst.status.clone().unwrap().message;
+    assert!(
+        told.contains("(put one into Secret mine, then: `agentctl restart minicluster/lake --namespace flux`)"),
+        "{told}"
+    );
+    let told = lost().re_pin("north", "cluster-new").step().burst.status.clone().unwrap().message;
+    let stranger = "ClusterPeer north stands for another cluster now, and brokers of the earlier one may still reach";
+    assert!(told.starts_with(stranger), "{told}");
     let mut world = lost();
     world.connect("north").say("north", BurstPhase::Evicted).step().is(BurstPhase::Offered, Some("west"));
     let mut world = lost();
