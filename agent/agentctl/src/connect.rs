@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::cli::Target;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{endpoint, kubernetes};
 
 /// Name of the admin API's port in the agent's pod, and its number where the pod names none.
@@ -64,15 +64,14 @@ impl Agent {
         }
         let client = kubernetes::client(target).await?;
         let namespace = &target.agent_namespace;
-        let failed = |error: kube::Error| {
-            Failure::new(format!("failed to look for the agent in namespace {namespace}"))
-                .because(error)
-                .hint(format!("may you read Leases and list pods there? Else name it by --endpoint; {WITHOUT_AGENT}"))
-        };
+        let failed = failed(
+            format!("failed to look for the agent in namespace {namespace}"),
+            format!("may you read Leases and list pods there? Else name it by --endpoint; {WITHOUT_AGENT}"),
+        );
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let lease = Api::<Lease>::namespaced(client, namespace).get_opt(LEASE).await.map_err(failed)?;
+        let lease = Api::<Lease>::namespaced(client, namespace).get_opt(LEASE).await.map_err(&failed)?;
         let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
-        let agents = pods.list(&ListParams::default().labels(POD_SELECTOR)).await.map_err(failed)?;
+        let agents = pods.list(&ListParams::default().labels(POD_SELECTOR)).await.map_err(&failed)?;
         // Only the leader has sessions with peers; its holder id begins with the pod's name.
         let leads = |pod: &&Pod| pod.metadata.name.as_ref().is_some_and(|name| holder.starts_with(name.as_str()));
         match agents.items.iter().find(leads).or_else(|| agents.items.first()) {
@@ -199,11 +198,10 @@ pub(crate) async fn leader(
     now: Timestamp,
 ) -> Result<std::result::Result<String, String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let lease = leases.get_opt(LEASE).await.map_err(|error| {
-        Failure::new(format!("failed to read Lease {namespace}/{LEASE}"))
-            .because(error)
-            .hint("may you read Leases there?")
-    })?;
+    let lease = leases
+        .get_opt(LEASE)
+        .await
+        .map_err(failed(format!("failed to read Lease {namespace}/{LEASE}"), "may you read Leases there?"))?;
     Ok(holder(lease.as_ref(), namespace, now))
 }
 

@@ -8,10 +8,10 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::Format;
+use crate::cli::{Format, Target};
 use crate::commands;
 use crate::error::{Failure, Result};
-use crate::output;
+use crate::{output, paste};
 
 /// Version of the documents. Fields are added within a version, never renamed or removed, and never change their meaning.
 pub const API_VERSION: &str = "agentctl.tributary.dev/v1";
@@ -59,14 +59,19 @@ pub(crate) fn yaml(value: &impl Serialize) -> Result<String> {
     serde_saphyr::to_string(value).map_err(|error| Failure::new("failed to write YAML").because(error))
 }
 
-/// A list in the asked form. Its table is cut to the terminal, unless a wide one is asked for; that there is nothing is no data,
-/// and goes to standard error.
-pub(crate) fn list<T: Document>(format: Format, value: &T, table: impl FnOnce(&T, bool) -> String) -> Result<String> {
+/// A list in the asked form. Commands of its table lead to the cluster of `target`. The table is cut to the terminal, unless a wide
+/// one is asked for; that there is nothing is no data, and goes to standard error.
+pub(crate) fn list<T: Document>(
+    target: &Target,
+    format: Format,
+    value: &T,
+    table: impl FnOnce(&T, bool) -> String,
+) -> Result<String> {
     if let (Format::Table | Format::Wide, Some(nothing)) = (format, value.nothing()) {
-        output::remark(nothing);
+        output::remark(&paste::whole(nothing, target));
         return Ok(String::new());
     }
-    let text = text(format, value, table)?;
+    let text = text(format, value, |value, wide| paste::whole(&table(value, wide), target))?;
     Ok(match (format, output::columns()) {
         (Format::Table, Some(columns)) => output::fitted(&text, columns),
         _ => text,
@@ -156,9 +161,11 @@ mod tests {
                 self.items.is_empty().then_some("no tides")
             }
         }
-        let shown = |items: Vec<u32>, format| list(format, &Tides { items }, |_, _| "TIDE\n".to_owned()).unwrap();
+        let target = Target { context: Some("west".into()), ..Target::default() };
+        let table = "TIDE: `agentctl peers`\n";
+        let shown = |items: Vec<u32>, format| list(&target, format, &Tides { items }, |_, _| table.to_owned()).unwrap();
         assert_eq!(shown(Vec::new(), Format::Table), "");
-        assert_eq!(shown(vec![1], Format::Table), "TIDE\n");
+        assert_eq!(shown(vec![1], Format::Table), "TIDE: `agentctl --context west peers`\n");
         assert!(shown(Vec::new(), Format::Json).contains("\"items\": []"));
     }
 

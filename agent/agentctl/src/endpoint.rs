@@ -25,7 +25,7 @@ use tributary::cluster::discovery::cluster_uid;
 
 use crate::cli::Target;
 use crate::connect::Agent;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::kubernetes;
 
 /// The file, below the directory of the user's settings.
@@ -74,11 +74,10 @@ fn context(target: &Target) -> Option<String> {
 }
 
 fn configured(file: &Path, context: Option<&str>) -> Result<Option<String>> {
-    let settings: Settings = Figment::from(Toml::file_exact(file)).extract().map_err(|error| {
-        Failure::new(format!("failed to read {}", file.display())).because(error).hint(
-            "it has [contexts.NAME] with endpoint = \"http://127.0.0.1:8080\" for each context whose agent is no pod",
-        )
-    })?;
+    let settings: Settings = Figment::from(Toml::file_exact(file)).extract().map_err(failed(
+        format!("failed to read {}", file.display()),
+        "it has [contexts.NAME] with endpoint = \"http://127.0.0.1:8080\" for each context whose agent is no pod",
+    ))?;
     Ok(context.and_then(|name| settings.contexts.get(name)?.endpoint.clone()))
 }
 

@@ -8,7 +8,7 @@ use kube::client::UpgradeConnectionError::ProtocolSwitch;
 use tributary::cluster::error::chain;
 
 /// A failed command: what failed, the chain of causes, and what to do about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     what: String,
     causes: Vec<String>,
@@ -76,6 +76,15 @@ impl Failure {
     pub(crate) fn is_broken_pipe(&self) -> bool {
         self.broken_pipe
     }
+}
+
+/// Makes of an error the failure `what`, in the form "failed to …", and says what the user can do.
+pub(crate) fn failed<E: Into<Box<dyn Error + Send + Sync>>>(
+    what: impl Into<String>,
+    hint: impl Into<String>,
+) -> impl Fn(E) -> Failure {
+    let failure = Failure::new(what).hint(hint);
+    move |error| failure.clone().because(error)
 }
 
 impl fmt::Display for Failure {

@@ -47,7 +47,7 @@ impl Pair<'_> {
 pub(crate) fn suspended_there(pair: Pair<'_>) -> String {
     pair.there("peer resume", "").unwrap_or_else(|| {
         let peer = pair.peer;
-        format!("whoever owns {peer} resumes this cluster there: `agentctl --context {peer} peers` shows its name")
+        format!("the owner of {peer} resumes this cluster there: `agentctl --context {peer} peers` shows its name")
     })
 }
 
@@ -65,22 +65,28 @@ pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
         "WaitingForPeer" => {
             "neither side may know where the other is: set federation.advertise in one of the agents, and join again"
         }
-        "CertificateExpired" => "compare the clocks of both clusters' nodes",
+        "CertificateExpired" => {
+            "if the message says that it expired, its renewal has failed: `agentctl --context {peer} check` and `agentctl check` say \
+             more; else compare the clocks of both clusters' nodes"
+        }
         "UntrustedCertificate" => {
             "{peer} has no ClusterPeer of this cluster (was it removed?), or an authority was replaced, or somebody else uses its \
-             name: ask whoever owns {peer}. In the first two cases, link the clusters again (`agentctl link --help`). Do not remove \
+             name: ask the owner of {peer}. In the first two cases, link the clusters again (`agentctl link --help`). Do not remove \
              the peer here before that: its bursts would end"
         }
         "WrongTrustDomain" => {
-            "the two are in different federations, or somebody else uses the name of {peer}: ask whoever owns it, and compare \
+            "the two are in different federations, or somebody else uses the name of {peer}: ask its owner, and compare \
              federation.trust_domain of both agents"
         }
         "WrongIdentity" => {
-            "the endpoint leads to another cluster: correct federation.advertise there, and write the right endpoints into the \
-             ClusterPeer here, by --peer-endpoint (`agentctl peer add --help`): whoever joins again takes no endpoint away"
+            "the message says which it is. An endpoint that leads to another cluster: correct federation.advertise there, and \
+             write the right endpoints into the ClusterPeer here, by --peer-endpoint (`agentctl peer add --help`); joining again \
+             keeps the wrong one. Two clusters with one cluster.name: give one of them another. An agent whose cluster.name is not \
+             that of its certificate: make them agree"
         }
         "WrongClusterUID" => {
-            "another cluster has the name now: {peer} was made anew, or two are called so. If it is the right one, link the two \
+            "another cluster has the name now: {peer} was made anew, or two are called so. If the message says that one is a copy of \
+             the other, build one of them anew. If it is the right one, link the two \
              again, which says what it costs, and asks (`agentctl link --help`); if that is refused, since its authority is another \
              one, too, first `agentctl peer remove {peer} --force`"
         }
@@ -88,7 +94,10 @@ pub(crate) fn connection(reason: &str, pair: Pair<'_>) -> String {
             "{peer} is this cluster itself: delete its ClusterPeer here (`agentctl peer remove {peer}`), and leave it out of what is \
              applied here"
         }
-        "UnknownPeer" => "the other side has no ClusterPeer of this cluster (any more): join again",
+        "UnknownPeer" => {
+            "the other side has no ClusterPeer of this cluster (any more): link the two again (`agentctl link --help`), or join with \
+             a new token (`agentctl join --help`)"
+        }
         "IncompatibleVersion" => {
             "bring both agents to versions that speak one protocol; they are shown by `agentctl version`"
         }
@@ -108,6 +117,15 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
     };
     let text = match reason {
         "ImportNotAllowed" => return format!("{peer} lets this cluster place nothing. {}", import()),
+        "NamespaceNotAllowed" if message.contains("which is no name") => {
+            "the owner of {peer} corrects import.targetNamespace of this cluster's ClusterPeer there"
+        }
+        // Nobody can allow the first, and should allow the second.
+        "NamespaceNotAllowed"
+            if ["is the agent's own", "is the cluster's own"].iter().any(|own| message.contains(own)) =>
+        {
+            "use another namespace"
+        }
         "NamespaceNotAllowed" => {
             return format!("use another namespace, or have {peer} add this one to those that it names. {}", import());
         }
@@ -115,7 +133,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
         "NamespaceNotFound" => {
             let named = message.split_whitespace().skip_while(|word| *word != "namespace").nth(1);
             let namespace = named.unwrap_or(namespace);
-            return format!("in {peer}: `kubectl --context {peer} create namespace {namespace}`");
+            return format!(
+                "in {peer}: `kubectl --context {peer} create namespace {namespace}`; if it exists, the owner of {peer} adds it to \
+                 watchNamespaces of the agent's chart there"
+            );
         }
         "TooManyBursts"
         | "TooManyBrokers"
@@ -132,6 +153,10 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "it is offered again when there is room: status.rooms of the ClusterPeer shows what {peer} leaves; else have the \
              FluxSetup there grant more (spec.peers, spec.quota)"
         }
+        "QuotaExceeded" if message.contains("must specify") => {
+            "the ResourceQuota there wants requests or limits of each container: write containers[].resources, or have a \
+             LimitRange made in that namespace on {peer}"
+        }
         "QuotaExceeded" => "make the burst smaller, or raise the ResourceQuota of the namespace on {peer}",
         "Draining" => {
             let resumed = pair.there("peer resume", "").map(|there| format!(" ({there})")).unwrap_or_default();
@@ -140,7 +165,8 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             );
         }
         "NotEnoughCores" => {
-            "ask for fewer brokers or cores per broker (clusters[].size, clusters[].cores), or add nodes to {peer}"
+            "ask for fewer brokers or cores (clusters[].size, clusters[].cores; of a FluxJob: spec.size, spec.resources), or add \
+             nodes to {peer}"
         }
         "TooManyNodes" => {
             "wait for other bursts on {peer} to end, make this one smaller, or raise scaleUp in import of this cluster's \
@@ -170,14 +196,28 @@ pub(crate) fn refusal(reason: &str, message: &str, pair: Pair<'_>, burst: Object
             "bring both agents to one version; versions are shown by `agentctl version`"
         }
         "FluxVersionMismatch" => "use the same Flux major.minor on both sides: flux.container.image",
-        "PolicyForbids" => "leave the field out, or have the import policy on {peer} name it",
+        "PolicyForbids" => {
+            "the message has each field, and what would allow it. Where it names import.…, the owner of {peer} can allow it, in this \
+             cluster's ClusterPeer there; else leave the field out"
+        }
         "PodSecurity" => "leave the setting out, or have import.podSecurity on {peer} set to a level that admits it",
-        "NotRenderable" => "the API server of {peer} says what is wrong: correct the spec",
+        "NotRenderable" => {
+            "the message says what is wrong on {peer}. If it names a field, correct it; if it names a policy, a webhook or an \
+             object that is not there, ask the owner of {peer}"
+        }
         "LeadAddressRefused" => {
             "have the lead broker reached at another address (flux.bursting.network.address), use flux.bursting.network.type: \
              Tunnel, which needs none, or have import.leadRanges of this cluster's ClusterPeer on {peer} name its range"
         }
-        "NameTaken" => "give the burst a name of its own: clusters[].name",
+        "NameTaken" if message.contains("does not go by itself") => {
+            "give the burst (clusters[].name) or the FluxJob another name, or have the owner of {peer} delete what the message names"
+        }
+        "NameTaken"
+            if ["is leaving", "is about to take", "are looked at first"].iter().any(|it| message.contains(it)) =>
+        {
+            "wait, or give the burst (clusters[].name) or the FluxJob another name"
+        }
+        "NameTaken" => "give the burst (clusters[].name) or the FluxJob another name",
         "EvictedByProvider" => {
             return format!(
                 "the owner of {peer} does not want it there, or not for longer; to offer it again: \
@@ -204,7 +244,8 @@ pub(crate) fn leaving(reason: &str, peer: &str, root: &str) -> String {
         "ImportWithdrawn" => "ClusterPeer {peer} has no import any more: who may place bursts here has one",
         "TooManyResults" => "nothing is to be done: it has ended, and newer results of {peer} are kept",
         "NameTaken" => {
-            "delete or rename the object that has the name, or have its root give the burst another one (clusters[].name)"
+            "delete or rename the object that has the name, or have its root give the burst (clusters[].name) or the FluxJob \
+             another one"
         }
         "ScaleUpTimedOut" => {
             "why no nodes came is said by the autoscaler: its events and its log. scaleUp.wait in import of the ClusterPeer says \
@@ -230,8 +271,11 @@ pub(crate) fn lead_address(reason: &str, root: Object<'_>) -> String {
     let Object { namespace, name } = root;
     let text = match reason {
         "WaitingForNodePort" => {
-            let lead = names::lead(name);
-            return format!("the API server assigns the port of Service {lead}: is its range of node ports exhausted?");
+            return format!(
+                "condition ServicesReady says why Service {} has none: `kubectl describe minicluster {name} --namespace {namespace}`; \
+                 without such a condition, wait a little",
+                names::lead(name)
+            );
         }
         "WaitingForPod" => {
             return format!(
@@ -240,8 +284,14 @@ pub(crate) fn lead_address(reason: &str, root: Object<'_>) -> String {
             );
         }
         "WaitingForLoadBalancer" => {
-            "install something that provides load balancers, or use flux.bursting.network.type: NodePort or Tunnel"
+            return format!(
+                "what its provider says: `kubectl describe service {} --namespace {namespace}`; if there is none, install one, or \
+                 use flux.bursting.network.type: NodePort or Tunnel",
+                names::lead(name)
+            );
         }
+        "NodeUnknown" => "is the node there (`kubectl get nodes`)? If it is, the log of the agent says more",
+        "WrongAddress" => "correct flux.bursting.network.address: the message says what is wrong with it",
         "NoUsableAddress" => {
             "write an address (flux.bursting.network.address), choose among the node's kinds (preferredAddressTypes), or use \
              flux.bursting.network.type: Tunnel, which needs none"
@@ -268,8 +318,12 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
              restart kube-controller-manager: it has missed that the earlier MiniCluster was deleted"
         }
         "CertificateMissing" => {
-            "restore the Secret, or start a new instance with a certificate of its own: \
-             `agentctl rekey {name} --namespace {namespace}`"
+            "make the Secret that the message names right (key curve.cert, as `flux keygen` writes it), or leave \
+             flux.curveCertSecret out: then the agent makes a certificate"
+        }
+        "JobSuspended" => {
+            "a queue (Kueue, for example) or a person suspended the Job. The queue's workload says what it waits for; who else: \
+             `kubectl get job {name} --namespace {namespace} -o yaml --show-managed-fields`"
         }
         "Queued" => {
             return object.fill(&format!(
@@ -311,7 +365,7 @@ pub(crate) fn queue(reason: &str, job: Object<'_>) -> String {
         }
         "Suspended" => "start it again: `agentctl resume fluxjob/{name} --namespace {namespace}`",
         "NameTaken" => "delete the object of its name, or give the FluxJob another name",
-        "CameBack" => "no peer took it: it stands in line again, and is offered again after a while",
+        "CameBack" => "it stands in line again, and is offered again after a while; the message says why it came back",
         "QuotaExceeded" => {
             "raise the ResourceQuota, ask for less, or wait until something else ends: it is tried again"
         }
@@ -349,12 +403,9 @@ pub(crate) const CANNOT_RESTART: &str =
 /// What a MiniCluster runs with or without, against its spec: by the type and the reason of a condition.
 pub(crate) fn standing(type_: &str, reason: &str, root: Object<'_>) -> String {
     let text = match type_ {
+        condition::GROWN if reason == condition::RESTART_REQUIRED => return restart(root),
         condition::GROWN => return root.fill(&format!("{LINE}; or write back the size that it has")),
         condition::SPEC_SUPPORTED => "leave these fields out: they have no effect, or none where the message says so",
-        condition::CERTIFICATE_EXPOSED => {
-            "start a new instance with another certificate: `agentctl rekey {name} --namespace {namespace}`; one of your own \
-             (flux.curveCertSecret, flux.curveCert) is replaced before that"
-        }
         condition::SERVICES_READY if reason == "CannotCreate" => {
             "mend what the message names: it is tried again all the time"
         }
@@ -456,118 +507,4 @@ pub(crate) fn scheduling(message: &str, pod: Object<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use tributary::bursting::provider::Reason;
-    use tributary::contract::RejectionReason;
-
-    use super::*;
-    use crate::paste::check::pastes;
-
-    /// Every reason that a match of this file names.
-    fn reasons() -> Vec<&'static str> {
-        let source = include_str!("hints.rs");
-        let source = source.split("#[cfg(test)]").next().unwrap();
-        let words = source.split('"').filter(|word| {
-            word.starts_with(|one: char| one.is_ascii_uppercase()) && word.chars().all(|one| one.is_ascii_alphabetic())
-        });
-        words.chain(["OfANewerAgent"]).collect()
-    }
-
-    /// Without it the API server answers 409 where anybody else has applied them: `tests/cluster/migration.rs`.
-    #[test]
-    fn definitions_are_taken_over_from_whoever_applied_them() {
-        assert!(DEFINITIONS.contains("kubectl apply --server-side --force-conflicts"));
-    }
-
-    /// The danger: a reason that agents give, of which people are told to read a log.
-    #[test]
-    fn every_reason_of_a_refusal_or_an_end_has_a_hint_of_its_own() {
-        let (pair, lake) = (Pair { peer: "west", us: Some("east") }, Object { namespace: "flux", name: "lake" });
-        let refused = |reason: &str| refusal(reason, "", pair, lake);
-        for reason in RejectionReason::KNOWN {
-            assert_ne!(refused(reason.as_str()), refused("OfANewerAgent"), "{reason:?}");
-        }
-        for reason in Reason::ALL.iter().map(|reason| reason.as_str()) {
-            let hint = leaving(reason, "west", "`agentctl --context west why lake --namespace flux`");
-            assert_ne!(hint, leaving("OfANewerAgent", "west", ""), "{reason}");
-            pastes(&hint);
-        }
-    }
-
-    #[test]
-    fn every_command_of_a_hint_can_be_pasted() {
-        let lake = Object { namespace: "flux", name: "lake" };
-        let pairs = [Some("east"), None].map(|us| Pair { peer: "west", us });
-        let words = [
-            "",
-            "exceeded quota",
-            "didn't match node selector",
-            "persistentvolumeclaim",
-            "volume node affinity conflict",
-            NOT_READY,
-            "violates PodSecurity",
-        ];
-        for pair in pairs {
-            for reason in reasons() {
-                pastes(&connection(reason, pair));
-                pastes(&refusal(reason, "namespace hpc does not exist here", pair, lake));
-            }
-            pastes(&suspended_there(pair));
-        }
-        for reason in reasons() {
-            pastes(&lead_address(reason, lake));
-            pastes(&waiting(reason, lake));
-            pastes(&queue(reason, lake));
-        }
-        for said in words {
-            pastes(&pod_creation(said, lake));
-            pastes(&scheduling(said, lake));
-        }
-    }
-
-    /// The danger: "tolerate the taint" of the control plane's node, and the other nodes lack a label.
-    #[test]
-    fn a_pod_that_finds_no_node_is_told_what_the_best_nodes_lack() {
-        let lake = Object { namespace: "flux", name: "lake" };
-        let control_plane = "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }";
-        let others = " preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.";
-        for (said, hint) in [
-            ("3 node(s) didn't match Pod's node affinity/selector.".to_owned(), "no node has the labels"),
-            (
-                format!("{control_plane}, 3 node(s) didn't match Pod's node affinity/selector.{others}"),
-                "no node has the labels",
-            ),
-            (format!("{control_plane}."), "tolerate the taint"),
-            (format!("{control_plane}, 1 Insufficient cpu."), "free or add nodes"),
-            ("1 Insufficient cpu, 3 node(s) had untolerated taint {gpu: }.".to_owned(), "free or add nodes"),
-            ("1 Insufficient cpu, 3 node(s) were unschedulable.".to_owned(), "free or add nodes"),
-            (
-                "100 node(s) didn't match Pod's node affinity/selector, 4 Insufficient nvidia.com/gpu.".to_owned(),
-                "free or add nodes",
-            ),
-            (
-                "9 node(s) had untolerated taint {gpu: }, 3 node(s) didn't match Pod's node affinity/selector."
-                    .to_owned(),
-                "no node has the labels",
-            ),
-            ("2 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.".to_owned(), "the nodes are not ready"),
-            ("4 node(s) had volume node affinity conflict.".to_owned(), "its volume is on other nodes"),
-            ("pod has unbound immediate PersistentVolumeClaims.".to_owned(), "make the claim"),
-            ("4 Too many pods.".to_owned(), "the nodes run as many pods"),
-        ] {
-            let told = scheduling(&format!("0/4 nodes are available: {said}"), lake);
-            assert!(told.starts_with(hint), "{said}: {told}");
-        }
-        assert_eq!(scheduling("no nodes available to schedule pods", lake), "the cluster has no nodes yet");
-    }
-
-    #[test]
-    fn what_has_to_be_done_elsewhere_is_a_command_for_there() {
-        let (pair, lake) = (Pair { peer: "west", us: Some("east") }, Object { namespace: "flux", name: "lake" });
-        assert_eq!(connection("Suspended", pair), "in west: `agentctl --context west peer resume east`");
-        assert_eq!(
-            refusal("NamespaceNotFound", "namespace guests-flux does not exist here, or", pair, lake),
-            "in west: `kubectl --context west create namespace guests-flux`"
-        );
-    }
-}
+mod tests;

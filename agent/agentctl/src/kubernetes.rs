@@ -16,7 +16,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::client::heed_no_proxy;
 
 use crate::cli::Target;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// Where kubectl keeps what it has applied: an annotation.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -35,20 +35,18 @@ async fn config(target: &Target) -> Result<Config> {
     let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
     let loaded = match &target.kubeconfig {
         Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
-                Failure::new(format!("failed to read the kubeconfig {}", path.display()))
-                    .because(error)
-                    .hint("name another one with --kubeconfig FILE")
-            })?;
+            let kubeconfig = Kubeconfig::read_from(path).map_err(failed(
+                format!("failed to read the kubeconfig {}", path.display()),
+                "name another one with --kubeconfig FILE",
+            ))?;
             Config::from_custom_kubeconfig(kubeconfig, &options).await
         }
         None => Config::from_kubeconfig(&options).await,
     };
-    let mut config = loaded.map_err(|error| {
-        Failure::new("failed to use the kubeconfig")
-            .because(error)
-            .hint("name one with --kubeconfig FILE or $KUBECONFIG, and a context with --context NAME")
-    })?;
+    let mut config = loaded.map_err(failed(
+        "failed to use the kubeconfig",
+        "name one with --kubeconfig FILE or $KUBECONFIG, and a context with --context NAME",
+    ))?;
     heed_no_proxy(&mut config);
     config.connect_timeout = Some(CONNECT_LIMIT);
     config.read_timeout = Some(SILENCE_LIMIT);
@@ -68,11 +66,10 @@ pub(crate) async fn exec_client(target: &Target) -> Result<Client> {
 }
 
 fn client_of(config: Config) -> Result<Client> {
-    Client::try_from(config).map_err(|error| {
-        Failure::new("failed to make a client for the cluster")
-            .because(error)
-            .hint("its certificates, or its plugin, may be wrong: `kubectl get namespaces` tries the same kubeconfig")
-    })
+    Client::try_from(config).map_err(failed(
+        "failed to make a client for the cluster",
+        "its certificates, or its plugin, may be wrong: `kubectl get namespaces` tries the same kubeconfig",
+    ))
 }
 
 /// Whether the API server answers at all. A command that goes on after a failed question asks this first: otherwise it would
@@ -107,11 +104,10 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
     let kind = K::kind(&());
-    Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(|error| {
-        Failure::new(format!("failed to read {kind} {namespace}/{name}"))
-            .because(error)
-            .hint(format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"))
-    })
+    Api::<K>::namespaced(client.clone(), namespace).get_opt(name).await.map_err(failed(
+        format!("failed to read {kind} {namespace}/{name}"),
+        format!("are the CRDs installed (`agentctl check`), and may you read {kind}s there?"),
+    ))
 }
 
 /// Objects of a namespace; `None`: of all.

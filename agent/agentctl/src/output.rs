@@ -104,41 +104,17 @@ pub(crate) fn print_marked(text: &str) -> Result<()> {
     if colours() { write(&painted(&text)) } else { write(&text) }
 }
 
-/// A table under construction: a header, then rows of as many cells.
-#[derive(Debug)]
-pub(crate) struct Table {
-    builder: Builder,
-}
-
-impl Table {
-    /// A table with these column heads.
-    pub(crate) fn new<'a>(header: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut builder = Builder::default();
-        builder.push_record(header);
-        Self { builder }
-    }
-
-    /// Adds a row.
-    pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.builder.push_record(cells);
-    }
-
-    /// Whether there are rows.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.builder.count_records() <= 1
-    }
-
-    /// The table as text, without trailing blanks, each line ended.
-    pub(crate) fn text(self) -> String {
-        let mut table = self.builder.build();
-        table.with(Style::empty()).with(Padding::new(0, 3, 0, 0));
-        let mut text = String::new();
-        for line in table.to_string().lines() {
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
+/// A table: column heads, then rows of as many cells. Its lines have no trailing blanks, and each is ended.
+pub(crate) fn table(
+    heads: impl IntoIterator<Item = impl Into<String>>,
+    rows: impl IntoIterator<Item = impl IntoIterator<Item = impl Into<String>>>,
+) -> String {
+    let mut builder = Builder::default();
+    builder.push_record(heads);
+    rows.into_iter().for_each(|row| builder.push_record(row));
+    let mut table = builder.build();
+    table.with(Style::empty()).with(Padding::new(0, 3, 0, 0));
+    table.to_string().lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 /// The words of somebody else, within a text of ours: one line, and no command in it can be pasted.
@@ -291,8 +267,6 @@ mod tests {
 
     #[test]
     fn tables_have_no_borders_and_no_trailing_blanks() {
-        let mut table = Table::new(["NAME", "READY"]);
-        table.row(vec!["flux-sample".into(), "4/4".into()]);
-        assert_eq!(table.text(), "NAME          READY\nflux-sample   4/4\n");
+        assert_eq!(table(["NAME", "READY"], [["flux-sample", "4/4"]]), "NAME          READY\nflux-sample   4/4\n");
     }
 }

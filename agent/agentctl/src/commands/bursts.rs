@@ -8,7 +8,7 @@ use tributary::admin::{self, BurstRow};
 use crate::cli::{List, Target};
 use crate::document::Document;
 use crate::error::Result;
-use crate::output::{Table, age, or_dash};
+use crate::output::{self, age, or_dash};
 
 /// The bursts of a cluster's MiniClusters.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -36,13 +36,12 @@ pub(crate) async fn run(target: &Target, list: &List) -> Result<()> {
 
 /// The table of `agentctl bursts`.
 pub(crate) fn table(rows: &[BurstRow], now: Timestamp) -> String {
-    let mut table = Table::new(["NAMESPACE", "BURST", "ROOT", "PEER", "PHASE", "BROKERS", "LEAD", "AGE", "NOTE"]);
-    for row in rows {
+    let row = |row: &BurstRow| {
         let lead = row.lead.as_ref().map(|lead| match lead.address.contains(':') {
             true => format!("[{}]:{}", lead.address, lead.port),
             false => format!("{}:{}", lead.address, lead.port),
         });
-        table.row(vec![
+        [
             row.namespace.clone(),
             row.name.clone(),
             row.root.clone(),
@@ -52,9 +51,10 @@ pub(crate) fn table(rows: &[BurstRow], now: Timestamp) -> String {
             if row.whole { "with it".to_owned() } else { or_dash(lead) },
             age(row.created, now),
             row.message.clone().unwrap_or_default(),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    let heads = ["NAMESPACE", "BURST", "ROOT", "PEER", "PHASE", "BROKERS", "LEAD", "AGE", "NOTE"];
+    output::table(heads, rows.iter().map(row))
 }
 
 #[cfg(test)]

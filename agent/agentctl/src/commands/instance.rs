@@ -287,70 +287,62 @@ fn missing(namespace: &str, verb: Verb, asked: &Asked<'_>, elsewhere: &[(&str, S
 /// Whether an agent would obey.
 fn possible(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>, job: Option<&Job>) -> Result<()> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-    let failure = || Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word()));
+    let refused =
+        |why: &str| Failure::new(format!("failed to {} MiniCluster {namespace}/{name}", verb.word())).because(why);
     if controller_of::<HostedBurst>(object).is_some() {
-        let failure = failure().because("it is a burst of another cluster's MiniCluster, which decides about it");
-        return Err(match hosted.map(|hosted| &hosted.spec) {
-            Some(spec) => failure.hint(format!(
-                "in {peer}: `agentctl --context {peer} {} minicluster/{} --namespace {}`; to throw it out here: \
-                 `kubectl delete hostedburst {name} --namespace {namespace}`",
-                verb.word(),
-                spec.root.name,
-                spec.root.namespace,
-                peer = spec.peer,
-            )),
-            None => failure
-                .hint(format!("to throw it out here: `kubectl delete hostedburst {name} --namespace {namespace}`")),
-        });
+        let failure = refused("it is a burst of another cluster's MiniCluster, which decides about it");
+        return Err(failure.hint(where_it_is_decided(verb, object, hosted)));
     }
     if object.metadata.deletion_timestamp.is_some() {
-        return Err(failure().because("it is being deleted"));
+        return Err(refused("it is being deleted"));
     }
     if let Some(manager) = object.spec.left_to() {
-        let failure = failure().because(format!("it is left to {manager} (spec.managedBy): no agent here would obey"));
+        let failure = refused(&format!("it is left to {manager} (spec.managedBy): no agent here would obey"));
         return Err(failure.hint("do it in the cluster that runs it"));
     }
     if verb == Verb::Rekey {
         rekey::possible(object)?;
     }
     let status = object.status.clone().unwrap_or_default();
+    let invalid = find(&status.conditions, condition::VALID).filter(|said| said.status == "False");
     let why = format!("more is said by `agentctl why minicluster/{name} --namespace {namespace}`");
     let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
-    match verb {
+    Err(match verb {
         Verb::Restart | Verb::Rekey if is_true(&status.conditions, condition::ADOPTED) && !ended => {
-            let failure = failure().because("the Flux Operator made its Job, which is left as it is");
-            Err(failure.hint(format!(
+            refused("the Flux Operator made its Job, which is left as it is").hint(format!(
                 "end that Job, and the next one is Tributary's: `kubectl delete job {name} --namespace {namespace}`"
-            )))
+            ))
         }
-        Verb::Restart | Verb::Rekey => {
-            match find(&status.conditions, condition::VALID).filter(|said| said.status == "False") {
-                Some(said) => Err(failure()
-                    .because(format!("its spec cannot be carried out: {}", said.message))
-                    .hint(format!("correct it first, or the instance that runs is all there is; {why}"))),
-                None => Ok(()),
-            }
+        Verb::Restart | Verb::Rekey if let Some(said) = invalid => {
+            refused(&format!("its spec cannot be carried out: {}", said.message))
+                .hint(format!("correct it first, or the instance that runs is all there is; {why}"))
         }
-        Verb::Suspend | Verb::Resume if ended => {
-            let again = format!("to run it once more: `agentctl restart minicluster/{name} --namespace {namespace}`");
-            Err(failure().because("it has ended").hint(again))
-        }
-        Verb::Suspend if object.spec.suspend => Err(failure().because("it is suspended already")),
-        Verb::Suspend if is_queued(object, job) => {
-            let hint = format!(
-                "to hold it back: `kubectl get workloads.kueue.x-k8s.io --namespace {namespace}` names its Workload, whose \
+        Verb::Suspend | Verb::Resume if ended => refused("it has ended")
+            .hint(format!("to run it once more: `agentctl restart minicluster/{name} --namespace {namespace}`")),
+        Verb::Suspend if object.spec.suspend => refused("it is suspended already"),
+        Verb::Suspend if is_queued(object, job) => refused(
+            "Kueue starts and stops its Job, and would start it again at once",
+        )
+        .hint(format!(
+            "to hold it back: `kubectl get workloads.kueue.x-k8s.io --namespace {namespace}` names its Workload, whose \
                  spec.active is to be false then"
-            );
-            Err(failure().because("Kueue starts and stops its Job, and would start it again at once").hint(hint))
-        }
+        )),
         Verb::Resume if !object.spec.suspend && status.phase == Some(Phase::Suspended) => {
-            let failure = failure()
-                .because("its Job is suspended, though it is not: a queue such as Kueue did that, or a person");
-            Err(failure.hint(why))
+            refused("its Job is suspended, though it is not: a queue such as Kueue did that, or a person").hint(why)
         }
-        Verb::Resume if !object.spec.suspend => Err(failure().because("it is not suspended")),
-        Verb::Suspend | Verb::Resume => Ok(()),
-    }
+        Verb::Resume if !object.spec.suspend => refused("it is not suspended"),
+        Verb::Restart | Verb::Rekey | Verb::Suspend | Verb::Resume => return Ok(()),
+    })
+}
+
+/// What can be done about a burst of another cluster.
+fn where_it_is_decided(verb: Verb, object: &MiniCluster, hosted: Option<&HostedBurst>) -> String {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let here = format!("to throw it out here: `kubectl delete hostedburst {name} --namespace {namespace}`");
+    let Some(HostedBurst { spec, .. }) = hosted else { return here };
+    let (peer, root) = (&spec.peer, &spec.root);
+    let command = format!("{} minicluster/{} --namespace {}", verb.word(), root.name, root.namespace);
+    format!("in {peer}: `agentctl --context {peer} {command}`; {here}")
 }
 
 /// Whether Kueue decides when it or its next instance runs. Kueue itself may have put the label on its Job (a LocalQueue

@@ -11,7 +11,7 @@ use tributary::federation::mesh::resolve::Resolver;
 use super::peer::{self, Wanted, Word};
 use super::peering::{self, KnownBy};
 use crate::cli::{Join, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{kubernetes, output};
 
 /// Runs `agentctl join`.
@@ -35,11 +35,13 @@ pub(crate) async fn run(target: &Target, join: &Join) -> Result<()> {
     let joined = enrol::join(&token, &own, &resolve, &clock).await;
     let who: Introduction = joined.map_err(|error| refused(name, &error))?;
     let bundle = TrustBundle::from_pem(who.trust_bundle.as_bytes());
-    let bundle = bundle.map_err(|error| {
-        Failure::new(format!("failed to use the trust bundle of {name}")).because(error).hint(format!(
-            "the owner of {name} looks at ca.crt of its identity, and makes another token: `agentctl --context {name} token create`"
-        ))
-    })?;
+    let bundle = bundle.map_err(failed(
+        format!("failed to use the trust bundle of {name}"),
+        format!(
+            "the owner of {name} looks at ca.crt of its identity, and makes another token: \
+             `agentctl --context {name} token create`"
+        ),
+    ))?;
     let word = KnownBy::ItsWord { uid: Some(who.cluster_uid.as_str()) };
     let check = |existing: Option<&ClusterPeer>| peering::check_existing(existing, bundle.fingerprints(), word, &card);
     let peer = peering::cluster_peer(&who, namespace, join.import.policy(), join.hide_status, labels);
@@ -59,11 +61,10 @@ fn text(argument: &str) -> Result<String> {
         return Ok(argument.to_owned());
     }
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|error| {
-        Failure::new("failed to read the token from standard input")
-            .because(error)
-            .hint("write it into a file, and: `agentctl join - < token.txt`")
-    })?;
+    std::io::stdin().read_to_string(&mut text).map_err(failed(
+        "failed to read the token from standard input",
+        "write it into a file, and: `agentctl join - < token.txt`",
+    ))?;
     Ok(text)
 }
 

@@ -13,7 +13,7 @@ use tributary::federation::enrol::client::other_federation;
 use super::peer::{self, Wanted, Word};
 use super::peering::{self, KnownBy};
 use crate::cli::{ImportFlags, Link, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{kubernetes, output};
 
 /// One of the two clusters.
@@ -31,27 +31,80 @@ struct Half<'a> {
     other: &'a Side,
     peer: ClusterPeer,
     import: &'a ImportFlags,
+    /// What is there in its place.
+    existing: Option<ClusterPeer>,
 }
 
-impl Half<'_> {
-    /// Whether it may be written over what exists. `agreed`: the UID of which somebody was told that it becomes another one.
-    fn check(&self, existing: Option<&ClusterPeer>, agreed: Option<&str>) -> Result<()> {
+impl<'a> Half<'a> {
+    async fn read(side: &'a Side, other: &'a Side, peer: ClusterPeer, import: &'a ImportFlags) -> Result<Self> {
+        let half = Self { side, other, peer, import, existing: None };
+        Ok(Self { existing: half.look().await?, ..half })
+    }
+
+    /// What is there in its place now.
+    async fn look(&self) -> Result<Option<ClusterPeer>> {
+        let (Side { client, context, .. }, name) = (self.side, self.peer.name_any());
+        let namespace = self.peer.namespace().unwrap_or_default();
+        Api::<ClusterPeer>::namespaced(client.clone(), &namespace).get_opt(&name).await.map_err(failed(
+            format!("failed to look for ClusterPeer {namespace}/{name} in context {context}"),
+            "are the CRDs installed there, and may you read ClusterPeers?",
+        ))
+    }
+
+    /// The UID that is pinned and becomes another one.
+    fn pinned(&self) -> Option<&str> {
+        another(self.existing.as_ref(), &self.other.card.cluster_uid)
+    }
+
+    fn becomes(&self) -> Option<String> {
+        self.pinned().map(|pinned| becomes(&self.peer.name_any(), [pinned, &self.other.card.cluster_uid]))
+    }
+
+    /// Whether it may be written over what exists by now.
+    fn check(&self, existing: Option<&ClusterPeer>) -> Result<()> {
         let card = &self.other.card;
-        let bundle = peering::introduction(card).check().map_err(|problem| {
-            Failure::new(format!("failed to use what cluster {} says of itself", card.cluster))
-                .because(problem)
-                .hint("are both agents of the same version? Compare: `agentctl version`")
-        })?;
+        let bundle = peering::introduction(card).check().map_err(failed(
+            format!("failed to use what cluster {} says of itself", card.cluster),
+            "are both agents of the same version? Compare: `agentctl version`",
+        ))?;
         let known_by = KnownBy::ItsOwner { uid: &card.cluster_uid, context: &self.side.context };
         peering::check_existing(existing, bundle.fingerprints(), known_by, &self.side.card)?;
-        match another(existing, &card.cluster_uid).filter(|pinned| agreed != Some(*pinned)) {
+        match another(existing, &card.cluster_uid).filter(|pinned| self.pinned() != Some(*pinned)) {
             Some(pinned) => Err(unasked(&self.peer.name_any(), [pinned, &card.cluster_uid])),
             None => Ok(()),
         }
     }
 
-    fn wanted<'a>(&'a self, check: &'a dyn Fn(Option<&ClusterPeer>) -> Result<()>) -> Wanted<'a> {
+    fn wanted<'b>(&'b self, check: &'b dyn Fn(Option<&ClusterPeer>) -> Result<()>) -> Wanted<'b> {
         Wanted { peer: &self.peer, word: Word::ApiServer, import: self.import, check }
+    }
+
+    /// What is there once it is written over `existing`.
+    fn over(&self, existing: Option<&ClusterPeer>) -> Result<ClusterPeer> {
+        self.wanted(&|existing| self.check(existing)).over(existing)
+    }
+
+    /// What is printed instead of written.
+    fn printed(&self) -> Result<String> {
+        let whole = self.over(self.existing.as_ref())?;
+        Ok(document(&self.side.context, self.becomes().as_deref(), &crate::document::yaml(&whole)?))
+    }
+
+    /// Whether it could be written; asks where its name becomes that of another cluster.
+    async fn try_write(&self, target: &Target, yes: bool) -> Result<()> {
+        let (Side { client, context, .. }, whole) = (self.side, self.over(self.existing.as_ref())?);
+        if let Some((becomes, existing)) = self.becomes().zip(self.existing.as_ref()) {
+            let cost = |peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]| {
+                Some(cost_of_another(&becomes, &peer::in_use(peer, bursts, hosted)))
+            };
+            peer::ask(&at(target, context), client, existing, yes, cost).await?;
+        }
+        peer::try_write(client, &target.agent_namespace, &whole).await
+    }
+
+    async fn write(&self) -> Result<ClusterPeer> {
+        let namespace = self.peer.namespace().unwrap_or_default();
+        peer::write(&self.side.client, &namespace, self.wanted(&|existing| self.check(existing))).await
     }
 }
 
@@ -79,43 +132,19 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
     };
     // Of the first in the second, then the other way round.
     let halves = [
-        Half { side: &b, other: &a, peer: peer_for(&a, import.policy(), BTreeMap::new()), import: &import },
-        Half { side: &a, other: &b, peer: peer_for(&b, back.policy(), labels), import: &back },
+        Half::read(&b, &a, peer_for(&a, import.policy(), BTreeMap::new()), &import).await?,
+        Half::read(&a, &b, peer_for(&b, back.policy(), labels), &back).await?,
     ];
-    let (mut shown, mut agreed) = (String::new(), Vec::new());
+    if link.dry_run {
+        let texts = halves.iter().map(Half::printed).collect::<Result<Vec<_>>>()?;
+        return output::print(&texts.concat());
+    }
     // Both could be written, before one is.
     for half in &halves {
-        let (Side { client, context, .. }, name) = (half.side, half.peer.name_any());
-        let existing = Api::<ClusterPeer>::namespaced(client.clone(), namespace).get_opt(&name).await;
-        let existing = existing.map_err(|error| {
-            Failure::new(format!("failed to look for ClusterPeer {namespace}/{name} in context {context}"))
-                .because(error)
-                .hint("are the CRDs installed there, and may you read ClusterPeers?")
-        })?;
-        let pinned = another(existing.as_ref(), &half.other.card.cluster_uid).map(str::to_owned);
-        let check = |existing: Option<&ClusterPeer>| half.check(existing, pinned.as_deref());
-        let whole = half.wanted(&check).over(existing.as_ref())?;
-        let becomes = pinned.as_deref().map(|pinned| becomes(&name, [pinned, &half.other.card.cluster_uid]));
-        if link.dry_run {
-            shown += &document(context, becomes.as_deref(), &crate::document::yaml(&whole)?);
-            continue;
-        }
-        if let Some((becomes, existing)) = becomes.zip(existing.as_ref()) {
-            let cost = |peer: &ClusterPeer, bursts: &[Burst], hosted: &[HostedBurst]| {
-                Some(cost_of_another(&becomes, &peer::in_use(peer, bursts, hosted)))
-            };
-            peer::ask(&at(target, context), client, existing, link.yes, cost).await?;
-        }
-        peer::try_write(client, namespace, &whole).await?;
-        agreed.push(pinned);
-    }
-    if link.dry_run {
-        return output::print(&shown);
+        half.try_write(target, link.yes).await?;
     }
     let mut told = format!("{} and {} are peers\n", a.card.cluster, b.card.cluster);
-    for (half, agreed) in halves.iter().zip(&agreed) {
-        let check = |existing: Option<&ClusterPeer>| half.check(existing, agreed.as_deref());
-        let written = peer::write(&half.side.client, namespace, half.wanted(&check)).await?;
+    for (half, written) in halves.iter().zip(write(&halves).await?) {
         told += &format!("{} imports {}\n", half.side.card.cluster, peer::imports(&written));
     }
     output::print(&told)?;
@@ -124,6 +153,18 @@ pub(crate) async fn run(target: &Target, link: &Link) -> Result<()> {
         output::print(&format!("connected ({endpoint})\n"))?;
     }
     Ok(())
+}
+
+/// Writes both; neither, if one may not be written any more: there was a question since it was read.
+async fn write(halves: &[Half<'_>]) -> Result<Vec<ClusterPeer>> {
+    for half in halves {
+        half.over(half.look().await?.as_ref())?;
+    }
+    let mut written = Vec::new();
+    for half in halves {
+        written.push(half.write().await?);
+    }
+    Ok(written)
 }
 
 async fn client(target: &Target, context: &str) -> Result<Client> {
@@ -254,6 +295,38 @@ mod tests {
             refused.contains("was changed") && refused.contains(&becomes) && refused.contains("hint: "),
             "{refused}"
         );
+    }
+
+    /// The danger: while a question is open, one becomes another cluster's, and the link is one-sided.
+    #[tokio::test]
+    async fn neither_is_written_once_one_may_not_be() {
+        use crate::endpoint::tests::{server, target};
+        use tributary::federation::identity::Authority;
+        let now = "2025-06-01T12:00:00Z".parse().unwrap();
+        let bundle = Authority::create("river", now).unwrap().certificate().to_owned();
+        let pinned = |uid: &str| {
+            let card = ClusterCard { trust_bundle: bundle.clone(), ..card("east", uid, None) };
+            peering::cluster_peer(&peering::introduction(&card), "agents", None, false, BTreeMap::new())
+        };
+        // Answers for east's ClusterPeer, and lets nothing be written.
+        let changed = serde_json::to_string(&pinned("3")).unwrap();
+        let address = server([("/clusterpeers/east", "200 OK", changed)]).await;
+        let directory = tempfile::tempdir().unwrap();
+        let target = target(directory.path(), &[("at-east", &address), ("at-west", &address)]);
+        let side = async |context: &str, name: &str, uid: &str| Side {
+            client: client(&target, context).await.unwrap(),
+            card: ClusterCard { trust_bundle: bundle.clone(), ..card(name, uid, None) },
+            context: context.to_owned(),
+        };
+        let (east, west) = (side("at-east", "east", "1").await, side("at-west", "west", "2").await);
+        let import = ImportFlags::default();
+        let of_west = peering::cluster_peer(&peering::introduction(&west.card), "agents", None, false, BTreeMap::new());
+        let halves = [
+            Half { side: &east, other: &west, peer: of_west, import: &import, existing: None },
+            Half { side: &west, other: &east, peer: pinned("1"), import: &import, existing: Some(pinned("1")) },
+        ];
+        let refused = write(&halves).await.unwrap_err().to_string();
+        assert!(refused.contains("ClusterPeer east was changed at the same time"), "{refused}");
     }
 
     /// The danger: what is printed is committed, and gives a name to another cluster, of which nobody was told.

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::cli::{Cli, Man};
-use crate::error::{Failure, Result};
+use crate::error::{Result, failed};
 use crate::output;
 
 /// Runs `agentctl man`.
@@ -27,13 +27,12 @@ fn page() -> String {
 
 fn write(out: &Path) -> Result<()> {
     let directory = out.display();
-    let failed = |error| {
-        Failure::new(format!("failed to write the manual pages to {directory}"))
-            .because(error)
-            .hint("name a directory that you may write to with --out DIR")
-    };
-    std::fs::create_dir_all(out).map_err(failed)?;
-    clap_mangen::generate_to(Cli::command(), out).map_err(failed)?;
+    let failed = failed(
+        format!("failed to write the manual pages to {directory}"),
+        "name a directory that you may write to with --out DIR",
+    );
+    std::fs::create_dir_all(out).map_err(&failed)?;
+    clap_mangen::generate_to(Cli::command(), out).map_err(&failed)?;
     output::remark(&format!("the manual pages are in {directory}; read one with: man {directory}/agentctl.1"));
     Ok(())
 }

@@ -16,8 +16,8 @@ use tributary::flux::{Idset, RankMap};
 use crate::cli::{self, Target};
 use crate::document::{self, Document};
 use crate::error::Result;
-use crate::output::{Mark, Table, age, or_dash};
-use crate::{kubernetes, output};
+use crate::output::{Mark, age, or_dash};
+use crate::{kubernetes, output, paste};
 
 /// What `agentctl minicluster list` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -136,12 +136,13 @@ pub(crate) async fn run(target: &Target, command: cli::MiniCluster) -> Result<()
                 failure.hint("are the CRDs installed (`agentctl check`), and may you list them? -n names one namespace")
             })?;
             let document = MiniClusterList { items: found.iter().map(row).collect() };
-            output::print(&document::list(list.output, &document, |document, _| table(&document.items, now))?)
+            output::print(&document::list(target, list.output, &document, |document, _| table(&document.items, now))?)
         }
         cli::MiniCluster::Describe(describe) => {
             let namespace = kubernetes::namespace(target, &client);
             let object = kubernetes::mini_cluster(&client, &namespace, &describe.name).await?;
-            output::print_marked(&document::text(describe.output, &row(&object), |row, _| description(row, now))?)
+            let text = |row: &Row, _| paste::whole(&description(row, now), target);
+            output::print_marked(&document::text(describe.output, &row(&object), text)?)
         }
     }
 }
@@ -192,15 +193,14 @@ fn row(object: &MiniCluster) -> Row {
 }
 
 fn table(rows: &[Row], now: Timestamp) -> String {
-    let mut table = Table::new(["NAMESPACE", "NAME", "PHASE", "BROKERS", "BURSTS", "EXIT", "AGE", "NOTE"]);
-    for row in rows {
+    let row = |row: &Row| {
         let ready = row.bursts.iter().filter(|burst| stands(burst) == "Ready").count();
         let bursts = if row.bursts.is_empty() { "-".to_owned() } else { format!("{ready}/{}", row.bursts.len()) };
         // Of what keeps it, the most urgent.
         let said = |type_: &str| row.conditions.iter().find(|one| one.r#type == type_);
         let note = said(READY).filter(|one| one.status != "True" || one.reason == RESTART_REQUIRED);
         let note = note.or_else(|| said(BURSTS_READY).filter(|one| one.status != "True"));
-        table.row(vec![
+        [
             row.namespace.clone(),
             row.name.clone(),
             row.phase.clone(),
@@ -209,9 +209,10 @@ fn table(rows: &[Row], now: Timestamp) -> String {
             or_dash(row.exit_code),
             age(row.created, now),
             note.map(|one| one.message.clone()).unwrap_or_default(),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    let heads = ["NAMESPACE", "NAME", "PHASE", "BROKERS", "BURSTS", "EXIT", "AGE", "NOTE"];
+    output::table(heads, rows.iter().map(row))
 }
 
 fn description(row: &Row, now: Timestamp) -> String {
@@ -230,31 +231,18 @@ fn description(row: &Row, now: Timestamp) -> String {
         line("rank map", digest.clone());
     }
     if !row.slots.is_empty() {
-        let mut table = Table::new(["SLOT", "RANKS", "CORES", "GPUS", "PROPERTIES"]);
-        for slot in &row.slots {
+        let slots = row.slots.iter().map(|slot| {
             let properties = if slot.properties.is_empty() { "-".to_owned() } else { slot.properties.join(",") };
-            table.row(vec![
-                slot.name.clone(),
-                slot.ranks.clone(),
-                slot.cores.to_string(),
-                slot.gpus.to_string(),
-                properties,
-            ]);
-        }
-        text += &format!("\n{}", table.text());
+            [slot.name.clone(), slot.ranks.clone(), slot.cores.to_string(), slot.gpus.to_string(), properties]
+        });
+        text += &format!("\n{}", output::table(["SLOT", "RANKS", "CORES", "GPUS", "PROPERTIES"], slots));
     }
     if !row.bursts.is_empty() {
-        let mut table = Table::new(["BURST", "PEER", "PHASE", "BROKERS", "NOTE"]);
-        for burst in &row.bursts {
-            table.row(vec![
-                burst.name.clone(),
-                or_dash(burst.peer.clone()),
-                stands(burst).to_owned(),
-                format!("{}/{}", burst.ready, burst.size),
-                burst.message.clone(),
-            ]);
-        }
-        text += &format!("\n{}", table.text());
+        let bursts = row.bursts.iter().map(|burst| {
+            let (peer, brokers) = (or_dash(burst.peer.as_ref()), format!("{}/{}", burst.ready, burst.size));
+            [burst.name.clone(), peer, stands(burst).to_owned(), brokers, burst.message.clone()]
+        });
+        text += &format!("\n{}", output::table(["BURST", "PEER", "PHASE", "BROKERS", "NOTE"], bursts));
     }
     if !row.conditions.is_empty() {
         text.push('\n');

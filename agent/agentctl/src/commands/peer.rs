@@ -15,7 +15,7 @@ use tributary::federation::enrol;
 use super::consent::agreed;
 use super::watched::Watched;
 use crate::cli::{ImportFlags, Peer, PeerAdd, PeerDrain, PeerSuspend, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{document, kubernetes, output, paste};
 
 mod removal;
@@ -337,13 +337,12 @@ async fn run_drain(target: &Target, drain: &PeerDrain) -> Result<()> {
 
 /// All bursts, as the API server has them.
 async fn placed(client: &Client, watched: &Watched, peer: &ClusterPeer) -> Result<(Vec<Burst>, Vec<HostedBurst>)> {
-    let failed = |error: kube::Error| {
-        Failure::new(format!("failed to find out what is placed on {}, and what of it is here", peer.name_any()))
-            .because(error)
-            .hint("may you list Bursts and HostedBursts?")
-    };
-    let bursts = watched.all::<Burst>(client).await.map_err(failed)?;
-    let hosted = watched.all::<HostedBurst>(client).await.map_err(failed)?;
+    let failed = failed(
+        format!("failed to find out what is placed on {}, and what of it is here", peer.name_any()),
+        "may you list Bursts and HostedBursts?",
+    );
+    let bursts = watched.all::<Burst>(client).await.map_err(&failed)?;
+    let hosted = watched.all::<HostedBurst>(client).await.map_err(&failed)?;
     Ok((bursts, hosted))
 }
 
@@ -395,11 +394,10 @@ fn tell_of_another(target: &Target, peer: &ClusterPeer, bursts: &[Burst]) {
 /// The ClusterPeer that `agentctl peer add` writes.
 pub(crate) fn cluster_peer(target: &Target, add: &PeerAdd) -> Result<ClusterPeer> {
     let trust_bundle = match &add.trust_bundle {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
-            Failure::new(format!("failed to read the trust bundle {}", path.display()))
-                .because(error)
-                .hint("--trust-bundle names the ca.crt of the peer's federation")
-        })?),
+        Some(path) => Some(std::fs::read_to_string(path).map_err(failed(
+            format!("failed to read the trust bundle {}", path.display()),
+            "--trust-bundle names the ca.crt of the peer's federation",
+        ))?),
         None => None,
     };
     if let Some(bundle) = &trust_bundle

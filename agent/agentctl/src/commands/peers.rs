@@ -9,7 +9,7 @@ use tributary::contract::{Capacity, NamespaceRoom, PeerState};
 use crate::cli::{List, Target};
 use crate::document::Document;
 use crate::error::Result;
-use crate::output::{Table, age, or_dash};
+use crate::output::{self, age, or_dash};
 
 /// The peers of a cluster.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,8 +39,7 @@ pub(crate) fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
     if wide {
         header.insert(8, "ROOM");
     }
-    let mut table = Table::new(header);
-    for row in rows {
+    let row = |row: &PeerRow| {
         let mut cells = vec![
             row.name.clone(),
             state_of(row),
@@ -56,9 +55,9 @@ pub(crate) fn table(rows: &[PeerRow], wide: bool, now: Timestamp) -> String {
         if wide {
             cells.insert(8, or_dash(row.capacity.as_ref().map(rooms).filter(|text| !text.is_empty())));
         }
-        table.row(cells);
-    }
-    table.text()
+        cells
+    };
+    output::table(header, rows.iter().map(row))
 }
 
 /// What FluxSetups of a peer leave for our bursts, namespace by namespace.

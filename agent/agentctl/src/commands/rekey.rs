@@ -7,20 +7,16 @@ use crate::error::{Failure, Result};
 
 /// Whether a new instance would get a new certificate.
 pub(super) fn possible(object: &MiniCluster) -> Result<()> {
-    let name = object.name_any();
-    let failure = Failure::new(format!("failed to rekey MiniCluster {name}"));
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let failure = Failure::new(format!("failed to rekey MiniCluster {namespace}/{name}"));
+    let anew = format!("start the instance anew: `agentctl restart minicluster/{name} --namespace {namespace}`");
     if let Some(secret) = &object.spec.flux.curve_cert_secret {
-        return Err(failure.because(format!("its certificate is in Secret {secret}, which is its owner's")).hint(
-            format!(
-                "put a new one there (flux keygen), then start the instance anew: \
-                 `agentctl restart minicluster/{name} --namespace {}`",
-                object.namespace().unwrap_or_default()
-            ),
-        ));
+        let failure = failure.because(format!("its certificate is in Secret {secret}, which Tributary does not write"));
+        return Err(failure.hint(format!("put a new one there (flux keygen), then {anew}")));
     }
     if object.spec.flux.curve_cert.is_some() {
         let failure = failure.because("its certificate is written in spec.flux.curveCert");
-        return Err(failure.hint("remove the field, or write another certificate: then the instance is started anew"));
+        return Err(failure.hint(format!("remove the field, or write another certificate, then {anew}")));
     }
     Ok(())
 }

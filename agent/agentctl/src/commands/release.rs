@@ -18,7 +18,7 @@ use super::burst::{annotate, find};
 use super::consent::agreed;
 use super::watched::Watched;
 use crate::cli::{BurstRelease, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{output, paste};
 
 /// How often is looked whether the agent has seen a loss, and for how long.
@@ -30,11 +30,12 @@ pub(super) async fn run(target: &Target, client: &Client, namespace: &str, relea
     let name = &release.name;
     let burst = find(client, namespace, name).await?;
     let by = who(client, release.by.as_deref()).await?;
-    let word = word(&burst, by).map_err(|problem| {
-        Failure::new(format!("failed to release the slot of burst {namespace}/{name}")).because(problem).hint(format!(
+    let word = word(&burst, by).map_err(failed(
+        format!("failed to release the slot of burst {namespace}/{name}"),
+        format!(
             "a peer that is in contact gives it back by itself: `agentctl burst cancel {name} --namespace {namespace}`"
-        ))
-    })?;
+        ),
+    ))?;
     agreed(Some(risk(&burst, &word)), release.yes, target)?;
     say(client, &burst, &word).await?;
     let told = format!(
@@ -53,13 +54,11 @@ pub(super) async fn all_of(
     by: &str,
 ) -> Result<(Vec<String>, Vec<Burst>)> {
     let name = peer.name_any();
-    let failed = |error: kube::Error| {
-        Failure::new(format!("failed to find out which slots {name} holds")).because(error).hint("may you list Bursts?")
-    };
+    let failed = failed(format!("failed to find out which slots {name} holds"), "may you list Bursts?");
     let deadline = tokio::time::Instant::now() + SEEN_WITHIN;
     let mut freed = Vec::new();
     loop {
-        let all = watched.all::<Burst>(client).await.map_err(failed)?;
+        let all = watched.all::<Burst>(client).await.map_err(&failed)?;
         one_cluster(&all, peer)?;
         let mut waiting = Vec::new();
         for burst in all.iter().filter(|burst| holds(burst, peer)) {
@@ -112,9 +111,9 @@ pub(super) async fn who(client: &Client, told: Option<&str>) -> Result<String> {
     }
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await;
-    let name = review.map(|review| review.status.and_then(|status| status.user_info?.username)).map_err(|error| {
-        Failure::new("failed to ask the API server who you are").because(error).hint("say it yourself: --by NAME")
-    })?;
+    let name = review
+        .map(|review| review.status.and_then(|status| status.user_info?.username))
+        .map_err(failed("failed to ask the API server who you are", "say it yourself: --by NAME"))?;
     name.ok_or_else(|| Failure::new("the API server does not say who you are").hint("say it yourself: --by NAME"))
 }
 

@@ -17,7 +17,7 @@ use tributary::api::labels::kubernetes::{COMPLETION_INDEX, JOB_NAME};
 use tributary::render;
 
 use crate::cli::{Shell, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::kubernetes;
 
 /// Runs `agentctl shell`; the exit code is the command's.
@@ -33,16 +33,15 @@ pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
     let tty = io::stdin().is_terminal() && io::stdout().is_terminal();
     let term = std::env::var("TERM").ok().filter(|_| tty);
     let environment: Vec<_> = term.iter().map(|term| ("TERM", term.as_str())).collect();
-    let words = render::shell(&object, &environment, &shell.command).map_err(|error| {
-        Failure::new(format!("failed to find the container that runs Flux in MiniCluster {namespace}/{}", shell.name))
-            .because(error)
-    })?;
+    let words = render::shell(&object, &environment, &shell.command).map_err(failed(
+        format!("failed to find the container that runs Flux in MiniCluster {namespace}/{}", shell.name),
+        format!("what its spec lacks is said by `agentctl why {} --namespace {namespace}`", shell.name),
+    ))?;
     let how = parameters(&shell.name, tty, !io::stdin().is_terminal());
-    let process = pods.exec(&pod, words, &how).await.map_err(|error| {
-        Failure::new(format!("failed to run a command in pod {namespace}/{pod}")).because(error).hint(format!(
-            "may you create pods/exec there? `kubectl auth can-i create pods/exec --namespace {namespace}`"
-        ))
-    })?;
+    let process = pods.exec(&pod, words, &how).await.map_err(failed(
+        format!("failed to run a command in pod {namespace}/{pod}"),
+        format!("may you create pods/exec there? `kubectl auth can-i create pods/exec --namespace {namespace}`"),
+    ))?;
     let status = if tty { with_terminal(process).await } else { with_pipes(process).await };
     ending(status?)
 }
@@ -50,11 +49,10 @@ pub(crate) async fn run(target: &Target, shell: &Shell) -> Result<ExitCode> {
 /// The pod of an index of the Job, as long as it lives.
 async fn pod(pods: &Api<Pod>, namespace: &str, name: &str, index: u32) -> Result<String> {
     let selector = format!("{JOB_NAME}={name},{COMPLETION_INDEX}={index}");
-    let found = pods.list(&ListParams::default().labels(&selector)).await.map_err(|error| {
-        Failure::new(format!("failed to list the pods of MiniCluster {name}"))
-            .because(error)
-            .hint("may you list pods there?")
-    })?;
+    let found = pods
+        .list(&ListParams::default().labels(&selector))
+        .await
+        .map_err(failed(format!("failed to list the pods of MiniCluster {name}"), "may you list pods there?"))?;
     let running = |pod: &&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tributary::admin::{self, BurstRow, ClusterRow, FederationStatus, MiniClusterRow};
+use tributary::admin::{self, BurstRow, ClusterRow, ClusterStatus, FederationStatus, MiniClusterRow};
 use tributary::contract::PeerState;
 
 use crate::cli::{List, Target};
 use crate::document::Document;
 use crate::error::Result;
-use crate::output::{Table, age, or_dash};
+use crate::output::{self, age, or_dash};
 
 /// All federated clusters, as the agent of one sees them.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -39,9 +39,16 @@ pub(crate) async fn run(target: &Target, list: &List) -> Result<()> {
 
 /// The tables of `agentctl status`.
 pub(crate) fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
-    let mut text = clusters(rows, wide);
+    let mut rows = rows.to_vec();
+    for theirs in rows.iter_mut().filter(|row| row.peer.is_some()).filter_map(|row| row.status.as_mut()) {
+        let mini_clusters = theirs.mini_clusters.iter_mut().filter_map(|row| row.message.as_mut());
+        let bursts = theirs.bursts.iter_mut().filter_map(|row| row.message.as_mut());
+        // Its commands are for its own cluster.
+        mini_clusters.chain(bursts).for_each(|message| *message = output::foreign(message));
+    }
+    let mut text = clusters(&rows, wide);
     text.push('\n');
-    text.push_str(&mini_clusters(rows, now));
+    text.push_str(&mini_clusters(&rows, now));
     let bursts: Vec<_> =
         rows.iter().filter_map(|row| row.status.as_ref()).flat_map(|status| status.bursts.clone()).collect();
     if !bursts.is_empty() {
@@ -52,26 +59,24 @@ pub(crate) fn table(rows: &[ClusterRow], wide: bool, now: Timestamp) -> String {
 }
 
 fn clusters(rows: &[ClusterRow], wide: bool) -> String {
-    let mut table =
-        Table::new(["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "IMPORTS", "FREE CORES", "NOTE"]);
     let here = rows.iter().find(|row| row.peer.is_none()).map(|row| row.name.as_str()).unwrap_or_default();
-    for row in rows {
-        let count = |count: Option<usize>| or_dash(count);
+    let row = |row: &ClusterRow| {
         let own = row.status.as_ref();
         let capacity = row.peer.as_ref().and_then(|peer| peer.capacity.as_ref());
-        table.row(vec![
+        [
             row.name.clone(),
             link(row, wide),
             or_dash(row.version()),
-            count(own.map(|own| own.mini_clusters.len())),
-            count(own.map(|own| own.bursts.len())),
-            count(own.map(|own| own.hosted.len())),
+            or_dash(own.map(|own| own.mini_clusters.len())),
+            or_dash(own.map(|own| own.bursts.len())),
+            or_dash(own.map(|own| own.hosted.len())),
             or_dash(row.peer.as_ref().map(|peer| if peer.imports { "yes" } else { "no" })),
             or_dash(capacity.map(|capacity| capacity.free_cores)),
             note(row, here),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    let heads = ["CLUSTER", "LINK", "VERSION", "MINICLUSTERS", "BURSTS", "HOSTED", "IMPORTS", "FREE CORES", "NOTE"];
+    output::table(heads, rows.iter().map(row))
 }
 
 /// `-` for the asked cluster itself, else the state of the connection, with the round-trip time where it is known.
@@ -102,11 +107,13 @@ fn note(row: &ClusterRow, here: &str) -> String {
 }
 
 fn mini_clusters(rows: &[ClusterRow], now: Timestamp) -> String {
-    let mut table =
-        Table::new(["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"]);
     let answered = rows.iter().filter_map(|row| row.status.as_ref());
-    for (own, row) in answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (own, row))) {
-        table.row(vec![
+    let all: Vec<_> = answered.flat_map(|own| own.mini_clusters.iter().map(move |row| (own, row))).collect();
+    if all.is_empty() {
+        return "no MiniClusters\n".to_owned();
+    }
+    let row = |(own, row): (&ClusterStatus, &MiniClusterRow)| {
+        [
             own.cluster.clone(),
             row.namespace.clone(),
             row.name.clone(),
@@ -116,12 +123,10 @@ fn mini_clusters(rows: &[ClusterRow], now: Timestamp) -> String {
             or_dash(row.hosted_for.clone()),
             age(row.created, now),
             row.message.clone().unwrap_or_default(),
-        ]);
-    }
-    if table.is_empty() {
-        return "no MiniClusters\n".to_owned();
-    }
-    table.text()
+        ]
+    };
+    let heads = ["CLUSTER", "NAMESPACE", "MINICLUSTER", "BROKERS", "BURSTS", "PHASE", "HOSTED FOR", "AGE", "NOTE"];
+    output::table(heads, all.into_iter().map(row))
 }
 
 /// Bursts of a MiniCluster: those that are ready, of those that are not asleep; none, if it declares none.
@@ -175,6 +180,22 @@ mod tests {
             },
         ];
         insta::assert_snapshot!(table(&rows, false, Timestamp::UNIX_EPOCH));
+    }
+
+    /// The danger: `status` of a peer's burst says `agentctl resume …`, which is pasted and acts on this cluster.
+    #[test]
+    fn only_commands_for_the_cluster_that_was_asked_can_be_pasted() {
+        let row = |name: &str, peer| {
+            let message = Some(format!("said by {name}: `agentctl bursts`"));
+            let mini_clusters = vec![MiniClusterRow { message: message.clone(), ..MiniClusterRow::default() }];
+            let bursts = vec![BurstRow { message, ..BurstRow::default() }];
+            let status = ClusterStatus { mini_clusters, bursts, ..ClusterStatus::default() };
+            ClusterRow { name: name.into(), peer, status: Some(status), error: None }
+        };
+        let rows = [row("east", None), row("west", Some(PeerRow::default()))];
+        let text = table(&rows, false, Timestamp::UNIX_EPOCH);
+        assert_eq!(text.matches("said by east: `agentctl bursts`").count(), 2, "{text}");
+        assert_eq!(text.matches("said by west: 'agentctl bursts'").count(), 2, "{text}");
     }
 
     /// The danger: a peer is drained, here or there, and `status` says `connected`.

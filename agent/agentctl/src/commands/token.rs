@@ -15,8 +15,8 @@ use tributary::federation::identity::TrustBundle;
 use super::peering;
 use crate::cli::{Target, Token, TokenCreate};
 use crate::document::{self, Document};
-use crate::error::{Failure, Result};
-use crate::output::{Table, age};
+use crate::error::{Failure, Result, failed};
+use crate::output::age;
 use crate::{kubernetes, output};
 
 /// Join tokens.
@@ -73,11 +73,10 @@ pub(crate) async fn run(target: &Target, command: Token) -> Result<()> {
         Token::Create(create) => {
             let card = peering::card(&client, namespace).await?;
             let (token, record) = tokens(&create, &card, now, &mut SystemRng)?;
-            secrets.create(&PostParams::default(), &record.secret(namespace)).await.map_err(|error| {
-                Failure::new(format!("failed to write Secret {namespace}/{}", secret_name(&record.id)))
-                    .because(error)
-                    .hint("may you create Secrets in the agent's namespace? Whoever may, decides who joins")
-            })?;
+            secrets.create(&PostParams::default(), &record.secret(namespace)).await.map_err(failed(
+                format!("failed to write Secret {namespace}/{}", secret_name(&record.id)),
+                "may you create Secrets in the agent's namespace? Whoever may, decides who joins",
+            ))?;
             output::remark(&format!(
                 "token {} of cluster {}: valid until {}, for {}\nmake the other cluster's context the current \
                  one, and join with: agentctl join TOKEN",
@@ -89,13 +88,14 @@ pub(crate) async fn run(target: &Target, command: Token) -> Result<()> {
             output::print(&format!("{}\n", *token.text()))
         }
         Token::List(list) => {
-            let found = secrets.list(&of_tokens()).await.map_err(|error| {
-                Failure::new(format!("failed to list the join tokens in namespace {namespace}"))
-                    .because(error)
-                    .hint("may you list Secrets there?")
-            })?;
+            let found = secrets.list(&of_tokens()).await.map_err(failed(
+                format!("failed to list the join tokens in namespace {namespace}"),
+                "may you list Secrets there?",
+            ))?;
             let items = found.items.iter().map(|secret| TokenRow::of(&JoinTokenRecord::read(secret))).collect();
-            output::print(&document::list(list.output, &TokenList { items }, |list, _| table(&list.items, now))?)
+            output::print(&document::list(target, list.output, &TokenList { items }, |list, _| {
+                table(&list.items, now)
+            })?)
         }
         Token::Delete(delete) => {
             for id in &delete.ids {
@@ -146,9 +146,8 @@ fn tokens(
     let expires = SignedDuration::try_from(create.expires).ok().and_then(|life| now.checked_add(life).ok());
     let expires = expires
         .ok_or_else(|| Failure::new(what).because("it would end after the end of time").hint("write --expires 15m"))?;
-    let bundle = TrustBundle::from_pem(card.trust_bundle.as_bytes()).map_err(|error| {
-        Failure::new(what).because(error).hint("the agent's log says what is wrong with its identity")
-    })?;
+    let bundle = TrustBundle::from_pem(card.trust_bundle.as_bytes())
+        .map_err(failed(what, "the agent's log says what is wrong with its identity"))?;
     if !create.import.import_only.is_empty() {
         let failure = Failure::new(what).because("a token takes no namespace away from a peer that joins again");
         return Err(
@@ -180,18 +179,17 @@ fn tokens(
 }
 
 fn table(rows: &[TokenRow], now: Timestamp) -> String {
-    let mut table = Table::new(["ID", "EXPIRES IN", "USES", "USED BY", "IMPORTS"]);
     let listed = |words: &[String]| output::or_dash(Some(words.join(",")).filter(|words| !words.is_empty()));
-    for row in rows {
-        table.row(vec![
+    let row = |row: &TokenRow| {
+        [
             row.id.clone(),
             if row.expires <= now { "expired".to_owned() } else { age(Some(now), row.expires) },
             format!("{}/{}", row.used_by.len(), row.uses),
             listed(&row.used_by),
             listed(&row.imports),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    output::table(["ID", "EXPIRES IN", "USES", "USED BY", "IMPORTS"], rows.iter().map(row))
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ use tributary::contract::Money;
 
 use crate::cli::{Format, Part, PeerContext, Target, Usage, UsageFormat};
 use crate::document::{self, Document};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::kubernetes;
-use crate::output::{self, Table, or_dash};
+use crate::output::{self, or_dash};
 
 /// Who used how much of which cluster.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -100,9 +100,9 @@ pub(crate) async fn run(target: &Target, usage: &Usage) -> Result<()> {
     report.unreadable.extend(missing.iter().map(|(peer, failure)| format!("{peer}: {}", failure.line())));
     let text = match usage.output {
         UsageFormat::Csv => csv(&report),
-        UsageFormat::Table => document::list(Format::Table, &report, |report, _| table(report))?,
-        UsageFormat::Json => document::list(Format::Json, &report, |_, _| String::new())?,
-        UsageFormat::Yaml => document::list(Format::Yaml, &report, |_, _| String::new())?,
+        UsageFormat::Table => document::list(target, Format::Table, &report, |report, _| table(report))?,
+        UsageFormat::Json => document::list(target, Format::Json, &report, |_, _| String::new())?,
+        UsageFormat::Yaml => document::list(target, Format::Yaml, &report, |_, _| String::new())?,
     };
     output::print(&text)?;
     report.unreadable.iter().for_each(|why| output::remark(why));
@@ -137,11 +137,10 @@ async fn read_all<'a>(target: &Target, peers: &'a [PeerContext]) -> Result<(Vec<
 async fn read(target: &Target, name: Option<&str>) -> Result<Records> {
     let namespace = &target.agent_namespace;
     let api: Api<ConfigMap> = Api::namespaced(kubernetes::client(target).await?, namespace);
-    let stored = api.list(&ListParams::default().labels(&DayOfUse::selector())).await.map_err(|error| {
-        Failure::new(format!("failed to read the records of usage in namespace {namespace}")).because(error).hint(
-            "they are ConfigMaps there: may you list those? The agents' namespace is named with --agent-namespace NAME",
-        )
-    })?;
+    let stored = api.list(&ListParams::default().labels(&DayOfUse::selector())).await.map_err(failed(
+        format!("failed to read the records of usage in namespace {namespace}"),
+        "they are ConfigMaps there: may you list those? The agents' namespace is named with --agent-namespace NAME",
+    ))?;
     Ok(of_stored(&stored.items, name.or(target.context.as_deref())))
 }
 
@@ -271,9 +270,7 @@ fn columns(report: &Report, name: fn(&str) -> String, none: &str) -> (Vec<String
 /// The table of `agentctl usage`.
 fn table(report: &Report) -> String {
     let (heads, rows) = columns(report, |name| name.to_uppercase(), &or_dash(None::<String>));
-    let mut table = Table::new(heads.iter().map(String::as_str));
-    rows.into_iter().for_each(|row| table.row(row));
-    let mut text = table.text();
+    let mut text = output::table(heads, rows);
     text.push_str(&format!("since {:.0}, by days of UTC\n", report.from));
     if report.items.iter().any(|row| row.job.as_deref() == Some(OTHERS)) {
         text.push_str(&format!("(others): a day has rows for {MOST_ROWS} jobs of a cluster; this is the rest\n"));

@@ -8,7 +8,7 @@ use crate::cli::{Target, Version};
 use crate::connect::Agent;
 use crate::document::{self, Document};
 use crate::error::Result;
-use crate::output::{self, Table, or_dash};
+use crate::output::{self, or_dash};
 
 /// This program, and the agents.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -60,12 +60,10 @@ fn agents(status: &FederationStatus) -> Vec<AgentVersion> {
 }
 
 fn table(versions: &Versions, _wide: bool) -> String {
-    let mut table = Table::new(["PROGRAM", "CLUSTER", "VERSION"]);
-    table.row(vec!["agentctl".into(), "-".into(), versions.client.into()]);
-    for agent in versions.agents.iter().flatten() {
-        table.row(vec!["agent".into(), agent.cluster.clone(), or_dash(agent.version.clone())]);
-    }
-    table.text()
+    let own = ["agentctl".to_owned(), "-".to_owned(), versions.client.to_owned()];
+    let agents = versions.agents.iter().flatten();
+    let agents = agents.map(|agent| ["agent".to_owned(), agent.cluster.clone(), or_dash(agent.version.as_ref())]);
+    output::table(["PROGRAM", "CLUSTER", "VERSION"], [own].into_iter().chain(agents))
 }
 
 #[cfg(test)]

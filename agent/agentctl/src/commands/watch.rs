@@ -70,7 +70,7 @@ pub(super) async fn show<T: DeserializeOwned, D: Document>(
         // That there is nothing is said once.
         let is_said = shown.as_deref() == Some("") && selected.nothing().is_some();
         if !is_said {
-            let text = document::list(list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
+            let text = document::list(target, list.output, &selected, |value, wide| table(value, wide, clock.wall()))?;
             if shown.as_ref() != Some(&text) {
                 if list.watch {
                     output::next_picture()?;

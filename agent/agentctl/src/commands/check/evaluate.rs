@@ -20,35 +20,32 @@ pub(super) const SKEW: SignedDuration = SignedDuration::from_secs(10);
 
 /// All sections, in the order in which one rests on the other.
 pub(crate) fn report(found: &Found) -> Report {
-    let mut sections = vec![kubernetes(found)];
-    if found.kubernetes.is_ok() {
-        sections.extend([definitions(found), agent(found), rights(found), webhook::section(found)]);
-        sections.extend(federation::sections(found));
-    }
+    let mut sections =
+        vec![kubernetes(found), definitions(found), agent(found), rights(found), webhook::section(found)];
+    sections.extend(federation::sections(found));
     Report::of(sections)
+}
+
+/// Of an API server that does not answer.
+pub(super) fn unreachable(why: &str) -> Report {
+    let mut section = Section::new("kubernetes");
+    section.fails(
+        "API server",
+        why,
+        "--kubeconfig and --context name another cluster; kubectl asks the same one with `kubectl get namespaces`",
+    );
+    Report::of(vec![section])
 }
 
 fn kubernetes(found: &Found) -> Section {
     let mut section = Section::new("kubernetes");
-    match &found.kubernetes {
-        Err(why) => section.fails(
-            "API server",
-            why,
-            "--kubeconfig and --context name another cluster; kubectl asks the same one with `kubectl get namespaces`",
-        ),
-        Ok((major, minor, version)) => {
-            section.passed("API server", "it answers");
-            let what = format!("version of Kubernetes ({}.{} or newer)", OLDEST.0, OLDEST.1);
-            if (*major, *minor) >= OLDEST {
-                section.passed(what, version);
-            } else {
-                section.fails(
-                    what,
-                    version,
-                    "upgrade the cluster: Jobs of MiniClusters need what older ones do not have",
-                );
-            }
-        }
+    let (major, minor, version) = &found.kubernetes;
+    section.passed("API server", "it answers");
+    let what = format!("version of Kubernetes ({}.{} or newer)", OLDEST.0, OLDEST.1);
+    if (*major, *minor) >= OLDEST {
+        section.passed(what, version);
+    } else {
+        section.fails(what, version, "upgrade the cluster: Jobs of MiniClusters need what older ones do not have");
     }
     if let Some(server) = found.server_time {
         let apart = found.now.duration_since(server).abs();
@@ -68,13 +65,7 @@ fn kubernetes(found: &Found) -> Section {
 
 fn definitions(found: &Found) -> Section {
     let mut section = Section::new("definitions");
-    let there = match &found.definitions {
-        Ok(there) => there,
-        Err(why) => {
-            section.unknown("definitions", why);
-            return section;
-        }
-    };
+    let Some(there) = section.seen("definitions", &found.definitions) else { return section };
     for ours in crds() {
         let name = ours.name_any();
         let Some(theirs) = there.iter().find(|one| one.name_any() == name) else {

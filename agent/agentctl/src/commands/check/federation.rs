@@ -109,10 +109,7 @@ fn clocks(section: &mut Section, what: impl Into<String>, others: &str, apart: S
 
 fn entrance(found: &Found) -> Section {
     let mut section = Section::new("entrance");
-    let Ok(services) = &found.services else {
-        section.unknown("way to the agent", found.services.as_ref().err().cloned().unwrap_or_default());
-        return section;
-    };
+    let Some(services) = section.seen("way to the agent", &found.services) else { return section };
     let udp = |service: &&Service| {
         let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_ref());
         ports.into_iter().flatten().any(|port| port.protocol.as_deref() == Some("UDP"))
@@ -182,13 +179,7 @@ fn own(found: &Found) -> Option<&tributary::admin::ClusterStatus> {
 
 fn peers(found: &Found) -> Section {
     let mut section = Section::new("peers");
-    let objects = match &found.peers {
-        Err(why) => {
-            section.unknown("peers", why);
-            return section;
-        }
-        Ok(objects) => objects,
-    };
+    let Some(objects) = section.seen("peers", &found.peers) else { return section };
     if objects.is_empty() {
         section.warns("peers", "there are none: nothing bursts", hints::NO_PEERS);
     }
@@ -196,6 +187,17 @@ fn peers(found: &Found) -> Section {
         let rows = found.federation.as_ref().map(|all| all.clusters.as_slice()).unwrap_or_default();
         let row = rows.iter().find(|row| row.name == peer.name_any() && row.peer.is_some());
         of_peer(&mut section, found, peer, row);
+    }
+    for (namespace, name) in &found.unread_peers {
+        let hint = format!(
+            "make it in namespace {}, where the agent reads it; then `kubectl delete clusterpeer {name} --namespace {namespace}`",
+            found.namespace
+        );
+        section.warns(
+            format!("ClusterPeer {namespace}/{name}"),
+            "no agent works in this namespace: nothing reads it",
+            hint,
+        );
     }
     section
 }
@@ -332,13 +334,7 @@ fn of_policy(section: &mut Section, found: &Found, peer: &str, import: &ImportPo
 /// MiniCluster that would say it.
 fn hosted(found: &Found) -> Section {
     let mut section = Section::new("hosted bursts");
-    let hosted = match &found.hosted {
-        Ok(hosted) => hosted,
-        Err(why) => {
-            section.unknown("hosted bursts", why.clone());
-            return section;
-        }
-    };
+    let Some(hosted) = section.seen("hosted bursts", &found.hosted) else { return section };
     for burst in hosted {
         let status = burst.status.clone().unwrap_or_default();
         let name = format!("{}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
@@ -383,11 +379,8 @@ fn preflight(section: &mut Section, what: &str, findings: &[PreflightFinding]) -
 /// What bursts want for, by the first condition of each that is not met.
 fn bursts(found: &Found) -> Section {
     let mut section = Section::new("bursts");
-    let (Ok(bursts), Ok(roots)) = (&found.bursts, &found.roots) else {
-        let why = found.bursts.as_ref().err().or(found.roots.as_ref().err()).cloned().unwrap_or_default();
-        section.unknown("bursts", why);
-        return section;
-    };
+    let Some(bursts) = section.seen("bursts", &found.bursts) else { return section };
+    let Some(roots) = section.seen("bursts", &found.roots) else { return section };
     for burst in bursts {
         let what = format!("burst {}/{}", burst.namespace().unwrap_or_default(), burst.name_any());
         let status = burst.status.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reads what is judged. Everything may fail but for the kubeconfig itself: that something cannot be read is a finding.
+//! Reads what is judged. Everything may fail: that something cannot be read is a finding.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -8,15 +8,18 @@ use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, PostParams};
 use kube::client::Body;
+use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use tributary::admin::{self, FederationStatus};
 use tributary::api::labels::upstream;
 use tributary::api::minicluster::MiniCluster;
+use tributary::api::peer::ClusterPeer;
 use tributary::clock::{Clock, SystemClock};
 use tributary::cluster::error::chain;
 use tributary::cluster::leadership::lease_holders;
@@ -25,8 +28,7 @@ use super::rights::{self, Right, Scope};
 use super::{Found, Seen};
 use crate::cli::Target;
 use crate::commands::{configuration, peering};
-use crate::connect::{self, Agent, POD_SELECTOR};
-use crate::error::Result;
+use crate::connect::{self, Agent, LEASE, POD_SELECTOR};
 use crate::kubernetes;
 
 /// Groups of our definitions.
@@ -34,42 +36,40 @@ const GROUPS: [&str; 2] = ["flux-framework.org", "tributary.dev"];
 /// Questions about rights at a time.
 const AT_A_TIME: usize = 16;
 
-/// Everything that is judged.
-pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
-    let client = kubernetes::client(target).await?;
+/// Everything that is judged; `Err`: why the API server does not answer.
+pub(super) async fn fetch(client: &Client, target: &Target) -> Seen<Found> {
     let namespace = &target.agent_namespace;
     let now = SystemClock::start().wall();
-    let (kubernetes, server_time) = version(&client).await;
-    let everything = ListParams::default();
+    let (kubernetes, server_time) = version(client).await;
     // Who does not answer one question answers none, and would be waited for each time.
-    if kubernetes.is_err() {
-        return Ok(nothing(now, namespace, kubernetes));
-    }
+    let kubernetes = kubernetes?;
+    let everything = ListParams::default();
     let (own, all) = (Some(namespace.as_str()), target.namespace.as_deref());
-    let agents = async { list::<Pod>(&client, own, &ListParams::default().labels(POD_SELECTOR)).await };
-    let leader = async { connect::leader(&client, namespace, now).await.map_err(|failure| failure.line()) };
-    let card = async { peering::look_at_card(&client, namespace).await.map_err(|failure| failure.line()) };
+    let agents = async { list::<Pod>(client, own, &ListParams::default().labels(POD_SELECTOR)).await };
+    let leader = async { connect::leader(client, namespace, now).await.map_err(|failure| failure.line()) };
+    let card = async { peering::look_at_card(client, namespace).await.map_err(|failure| failure.line()) };
     let (definitions, operator, agents, leader, federation, card) = tokio::join!(
-        definitions(&client),
-        operator(&client, server_time.unwrap_or(now)),
+        definitions(client),
+        operator(client, server_time.unwrap_or(now)),
         agents,
         leader,
         federation(target),
         card
     );
-    let (services, slices, peers, namespaces, roots, bursts, hosted) = tokio::join!(
-        list(&client, own, &everything),
-        list(&client, own, &everything),
-        list(&client, own, &everything),
-        namespaces(&client),
-        list::<MiniCluster>(&client, all, &everything),
-        list(&client, all, &everything),
-        list(&client, all, &everything),
+    let (services, slices, peers, unread_peers, namespaces, roots, bursts, hosted) = tokio::join!(
+        list(client, own, &everything),
+        list(client, own, &everything),
+        list(client, own, &everything),
+        unread_peers(client, namespace),
+        namespaces(client),
+        list::<MiniCluster>(client, all, &everything),
+        list(client, all, &everything),
+        list(client, all, &everything),
     );
     let pods = agents.as_ref().ok().map(Vec::as_slice).unwrap_or_default();
-    let scope = scope(&client, namespace, pods).await;
+    let scope = scope(client, namespace, pods).await;
     let needed = scope.as_ref().map(|scope| rights::needed(scope, namespace)).unwrap_or_default();
-    let rights = allowed(&client, namespace, pods, needed).await;
+    let rights = allowed(client, namespace, pods, needed).await;
     let found = Found {
         now,
         namespace: namespace.clone(),
@@ -86,40 +86,13 @@ pub(in crate::commands) async fn fetch(target: &Target) -> Result<Found> {
         services,
         slices,
         peers,
+        unread_peers,
         namespaces,
         roots,
         bursts,
         hosted,
     };
     Ok(found.of_these_agents())
-}
-
-/// An API server that does not answer.
-fn nothing(now: Timestamp, namespace: &str, kubernetes: Seen<(u32, u32, String)>) -> Found {
-    fn unseen<T>() -> Seen<T> {
-        Err("the API server cannot be reached".to_owned())
-    }
-    Found {
-        now,
-        namespace: namespace.to_owned(),
-        kubernetes,
-        server_time: None,
-        definitions: unseen(),
-        operator: unseen(),
-        agents: unseen(),
-        leader: unseen(),
-        federation: unseen(),
-        scope: unseen(),
-        rights: unseen(),
-        card: unseen(),
-        services: unseen(),
-        slices: unseen(),
-        peers: unseen(),
-        namespaces: unseen(),
-        roots: unseen(),
-        bursts: unseen(),
-        hosted: unseen(),
-    }
 }
 
 /// The API server's version, and its clock: the header `Date` of the same answer (RFC 9110).
@@ -161,6 +134,19 @@ async fn operator(client: &Client, now: Timestamp) -> Seen<Option<String>> {
 async fn federation(target: &Target) -> Seen<FederationStatus> {
     let read = async { Agent::find(target).await?.read(admin::STATUS).await };
     read.await.map_err(|failure| failure.line())
+}
+
+/// ClusterPeers in namespaces where no agent leads, or ever did.
+async fn unread_peers(client: &Client, own: &str) -> Vec<(String, String)> {
+    let (peers, leases): (Api<ClusterPeer>, Api<Lease>) = (Api::all(client.clone()), Api::all(client.clone()));
+    let everything = ListParams::default();
+    let of_agents = ListParams::default().fields(&format!("metadata.name={LEASE}"));
+    let (peers, leases) = tokio::join!(peers.list_metadata(&everything), leases.list_metadata(&of_agents));
+    let (Ok(peers), Ok(leases)) = (peers, leases) else { return Vec::new() };
+    let led: BTreeSet<String> =
+        leases.items.iter().filter_map(ResourceExt::namespace).chain([own.to_owned()]).collect();
+    let key = |peer: &PartialObjectMeta<ClusterPeer>| Some((peer.namespace()?, peer.name_any()));
+    peers.items.iter().filter_map(key).filter(|(namespace, _)| !led.contains(namespace)).collect()
 }
 
 async fn namespaces(client: &Client) -> Seen<BTreeSet<String>> {

@@ -32,14 +32,13 @@ use tributary::api::hosted_burst::HostedBurst;
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::peer::ClusterPeer;
 
-pub(in crate::commands) use self::fetch::fetch;
 use self::report::Report;
 use self::rights::Right;
 pub(in crate::commands) use self::rights::Scope;
 use crate::cli::{self, Target};
 use crate::document;
 use crate::error::{Failure, Result};
-use crate::{output, paste};
+use crate::{kubernetes, output, paste};
 
 /// How often it is looked again with `--wait`.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ pub(crate) struct Found {
     /// Namespace of the agent.
     pub namespace: String,
     /// Version of the API server: major and minor, and as it says it.
-    pub kubernetes: Seen<(u32, u32, String)>,
+    pub kubernetes: (u32, u32, String),
     /// The API server's clock.
     pub server_time: Option<Timestamp>,
     /// All definitions of our groups.
@@ -79,6 +78,8 @@ pub(crate) struct Found {
     pub slices: Seen<Vec<EndpointSlice>>,
     /// ClusterPeers.
     pub peers: Seen<Vec<ClusterPeer>>,
+    /// Namespaces and names of ClusterPeers that no agent reads; none for who may not look everywhere.
+    pub unread_peers: Vec<(String, String)>,
     /// Names of all namespaces.
     pub namespaces: Seen<BTreeSet<String>>,
     /// MiniClusters that declare bursts.
@@ -113,7 +114,7 @@ pub(crate) async fn run(target: &Target, check: &cli::Check) -> Result<()> {
     let report = match looking.await {
         Ok(report) => report?,
         // Also without --wait there is one look.
-        Err(_) => evaluate::report(&fetch(target).await?),
+        Err(_) => look(target).await?,
     };
     let text = document::text(check.output, &report, |report, _| report::text(report))?;
     output::print_marked(&paste::whole(&text, target))?;
@@ -124,10 +125,19 @@ pub(crate) async fn run(target: &Target, check: &cli::Check) -> Result<()> {
         .hint("the lines with ✗ above say what to do; --wait waits until all is well"))
 }
 
+/// Looks once.
+pub(in crate::commands) async fn look(target: &Target) -> Result<Report> {
+    let client = kubernetes::client(target).await?;
+    Ok(match fetch::fetch(&client, target).await {
+        Ok(found) => evaluate::report(&found),
+        Err(why) => evaluate::unreachable(&why),
+    })
+}
+
 /// Looks until nothing fails.
 async fn settled(target: &Target) -> Result<Report> {
     loop {
-        let report = evaluate::report(&fetch(target).await?);
+        let report = look(target).await?;
         if report.ok {
             return Ok(report);
         }

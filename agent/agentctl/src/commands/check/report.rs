@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::Seen;
 use crate::document::Document;
 use crate::output::Mark;
 
@@ -80,6 +81,11 @@ impl Section {
     /// Something could not be looked at.
     pub(crate) fn unknown(&mut self, what: impl Into<String>, detail: impl Into<String>) {
         self.add(Mark::Unknown, what.into(), detail.into(), String::new());
+    }
+
+    /// What was read; that it could not be is a finding.
+    pub(crate) fn seen<'a, T>(&mut self, what: &str, read: &'a Seen<T>) -> Option<&'a T> {
+        read.as_ref().map_err(|why| self.unknown(what, why)).ok()
     }
 
     fn add(&mut self, outcome: Mark, what: String, detail: String, hint: String) {

@@ -10,7 +10,7 @@ use tributary::api::crds;
 use tributary::api::hosted_burst::HostedBurst;
 use tributary::contract::PeerState;
 
-use super::evaluate::report;
+use super::evaluate::{report, unreachable};
 use super::report::{Report, text};
 use super::rights::Scope;
 use super::{Found, rights};
@@ -87,7 +87,7 @@ fn well() -> Found {
     Found {
         now: at(NOW),
         namespace: "tributary-system".into(),
-        kubernetes: Ok((1, 35, "v1.35.4".into())),
+        kubernetes: (1, 35, "v1.35.4".into()),
         server_time: Some(at(NOW)),
         definitions: Ok(definitions.collect()),
         operator: Ok(None),
@@ -110,6 +110,7 @@ fn well() -> Found {
             of(json!({"metadata": {"name": "tributary-webhook"}, "spec": {"ports": [{"port": 443}]}})),
         ]),
         slices: Ok(vec![slice("tributary-federation", json!(true)), slice("tributary-webhook", json!(true))]),
+        unread_peers: Vec::new(),
         peers: Ok(vec![of(
             json!({"metadata": {"name": "west"}, "spec": {"import": {"namespaces": ["flux"], "maxBrokers": 64}},
             "status": {"connected": true}}),
@@ -264,8 +265,10 @@ fn every_trouble_has_a_line_and_a_hint() {
         all.find(|crd| crd.spec.names.plural == "miniclusters").unwrap()
     }
     let cases: Vec<(&str, bool, Change)> = vec![
-        ("no API server", false, |found| found.kubernetes = Err("connection refused".into())),
-        ("an old API server", false, |found| found.kubernetes = Ok((1, 31, "v1.31.2".into()))),
+        ("an old API server", false, |found| found.kubernetes = (1, 31, "v1.31.2".into())),
+        ("a ClusterPeer where no agent is", true, |found| {
+            found.unread_peers = vec![("default".into(), "north".into())]
+        }),
         ("this machine's clock is off", true, |found| found.now = at("2026-01-01T12:03:00Z")),
         ("a definition is missing", false, |found| drop(found.definitions.as_mut().unwrap().remove(1))),
         ("upstream's definition", false, |found| {
@@ -414,7 +417,9 @@ fn every_trouble_has_a_line_and_a_hint() {
                 "status": {"phase": "Rejected", "refusals": [{"peer": "west", "reason": "QuotaExceeded", "message": "ResourceQuota team leaves 0 of pods", "generation": 1}]}}))]);
         }),
     ];
-    let mut all = Vec::new();
+    let silent = unreachable("connection refused");
+    assert!(!silent.ok);
+    let mut all = vec![format!("# no API server\n{}", complaints(&silent))];
     for (case, ok, change) in cases {
         let mut found = well();
         change(&mut found);

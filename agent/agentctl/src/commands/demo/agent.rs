@@ -17,7 +17,7 @@ use super::KEEP_HINT;
 use super::federation::Member;
 use super::progress::{Progress, Step};
 use crate::connect;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// First argument of this program when it shall be an agent; no command of users has such a name.
 const ARGUMENT: &str = "__tributary-agent";
@@ -122,11 +122,11 @@ impl Agent {
 }
 
 fn spawn(group: &Group, member: Member) -> Result<Agent> {
-    let failed = || {
-        Failure::new(format!("failed to start the agent of {}", member.cluster))
-            .hint("this program starts itself as the agent: is it still where it was, and is $TMPDIR writable?")
-    };
-    let program = std::env::current_exe().map_err(|error| failed().because(error))?;
+    let failed = failed(
+        format!("failed to start the agent of {}", member.cluster),
+        "this program starts itself as the agent: is it still where it was, and is $TMPDIR writable?",
+    );
+    let program = std::env::current_exe().map_err(&failed)?;
     let mut command = Command::new(program);
     command.arg(ARGUMENT).arg("--config").arg(&member.config);
     // What is set for other agents of this machine is not meant for these.
@@ -137,9 +137,7 @@ fn spawn(group: &Group, member: Member) -> Result<Agent> {
     }
     let (cluster, log) = (member.cluster.clone(), member.directory.join("agent.log"));
     let (admin, health) = member.release_ports();
-    let process = group
-        .spawn_logged(&mut command, Path::new(&log))
-        .map_err(|error| Failure::new(format!("failed to start the agent of {cluster}")).because(error))?;
+    let process = group.spawn_logged(&mut command, Path::new(&log)).map_err(failed)?;
     Ok(Agent { cluster, admin, health, log, process })
 }
 

@@ -17,7 +17,7 @@ use super::ground::{self, MARK, marked};
 use super::progress::Progress;
 use super::root::{NAME, NAMESPACE};
 use crate::connect::LEASE;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// How long peers get to drain and delete the bursts.
 const RELEASED_WITHIN: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ pub(super) async fn clean_up(
     progress: &Progress,
 ) -> Result<()> {
     let step = progress.step("clean-up", "removing what the demo made");
-    let failed = |error: kube::Error| Failure::new("failed to clean up").because(error).hint(HINT);
+    let failed = failed("failed to clean up", HINT);
     // Before there are agents, there is nothing that they work on.
     if let Some(agents) = agents {
         step.say("deleting the root MiniCluster");
@@ -41,19 +41,19 @@ pub(super) async fn clean_up(
             wait_until_released(clusters).await
         })
         .await;
-        released.map_err(|_| Failure::new("failed to clean up in time").hint(HINT))?.map_err(failed)?;
+        released.map_err(|_| Failure::new("failed to clean up in time").hint(HINT))?.map_err(&failed)?;
 
         step.say("removing ClusterPeers, agents and namespaces");
         try_join_all(clusters.all.iter().map(|cluster| delete_peers(cluster, agent_namespace)))
             .await
-            .map_err(failed)?;
+            .map_err(&failed)?;
         // Agents hand back their Leases; they must be gone before their namespace is. The wait blocks this thread.
         tokio::task::block_in_place(|| drop(agents));
         let leases = clusters.all.iter().map(|cluster| delete_lease(&cluster.client, agent_namespace));
-        try_join_all(leases).await.map_err(failed)?;
+        try_join_all(leases).await.map_err(&failed)?;
     }
     let restored = clusters.all.iter().map(|cluster| ground::restore(&cluster.client, agent_namespace));
-    try_join_all(restored).await.map_err(failed)?;
+    try_join_all(restored).await.map_err(&failed)?;
     step.done("nothing of the demo is left");
     Ok(())
 }

@@ -11,7 +11,7 @@ use tributary_sandbox::{Access, Binaries, ClusterOptions, Options, Report, Sandb
 
 use super::progress::Progress;
 use crate::cli::{Demo, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// Names of local clusters; the first is the root's.
 const NAMES: [&str; 9] =
@@ -51,20 +51,15 @@ impl Clusters {
             let access = |user: &str| -> Result<Vec<Access>> {
                 let access =
                     sandbox.clusters().iter().map(|cluster| cluster.access(user)).collect::<anyhow::Result<_>>();
-                access.map_err(|error| {
-                    Failure::new("failed to reach the clusters")
-                        .because(error)
-                        .hint("agents and people need contexts that work")
-                })
+                access.map_err(failed("failed to reach the clusters", "agents and people need contexts that work"))
             };
             let (people, agents) = (access(tributary_sandbox::ADMIN)?, access(AGENT_USER)?);
             (Some(sandbox), people, agents)
         } else {
-            let found = existing(target.kubeconfig.as_deref(), &demo.contexts).map_err(|error| {
-                Failure::new("failed to find the clusters of --contexts")
-                    .because(error)
-                    .hint("--context names one of `kubectl config get-contexts`; --kubeconfig names another file")
-            })?;
+            let found = existing(target.kubeconfig.as_deref(), &demo.contexts).map_err(failed(
+                "failed to find the clusters of --contexts",
+                "--context names one of `kubectl config get-contexts`; --kubeconfig names another file",
+            ))?;
             (None, found.clone(), found)
         };
         let names = names(people.iter().map(|access| access.name.as_str()));
@@ -94,21 +89,18 @@ impl Clusters {
 }
 
 async fn start_sandbox(count: usize, progress: &Progress) -> Result<Sandbox> {
-    let failed = |error: anyhow::Error| {
-        Failure::new("failed to start local control planes")
-            .because(error)
-            .hint("or run the demo on clusters you have: --contexts EAST,WEST")
-    };
+    let failed =
+        failed("failed to start local control planes", "or run the demo on clusters you have: --contexts EAST,WEST");
     let teller = progress.clone();
     let report = Report::new(move |line| teller.note(line));
     // Apart from the start: a build shows a progress bar of its own, and takes minutes.
     let began = progress.clock().mono();
-    Binaries::ensure(&report).await.map_err(failed)?;
+    Binaries::ensure(&report).await.map_err(&failed)?;
     progress.record("programs", progress.clock().mono().saturating_since(began));
 
     let step = progress.step("clusters", &format!("starting {count} control planes"));
     let clusters = NAMES[..count].iter().copied().map(ClusterOptions::named).collect();
-    let sandbox = Sandbox::start(Options { clusters, report, ..Options::default() }).await.map_err(failed)?;
+    let sandbox = Sandbox::start(Options { clusters, report, ..Options::default() }).await.map_err(&failed)?;
     step.done(&format!("{} run, pods: simulated (kwok)", NAMES[..count].join(", ")));
     Ok(sandbox)
 }

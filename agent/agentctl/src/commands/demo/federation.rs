@@ -20,7 +20,7 @@ use super::ground::{mark, marked};
 use super::progress::Progress;
 use super::root::NAMESPACE;
 use crate::commands::peering;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// Name of the demo's federation.
 const FEDERATION: &str = "tributary-demo";
@@ -60,12 +60,10 @@ pub(super) fn found(
 ) -> Result<Vec<Member>> {
     let step = progress.step("identities", "making an authority and issuing an identity for each cluster");
     let now = progress.clock().wall();
-    let failed = |error: anyhow::Error| {
-        Failure::new("failed to make identities for the agents").because(error).hint("is $TMPDIR writable?")
-    };
+    let failed = failed("failed to make identities for the agents", "is $TMPDIR writable?");
     let authority = Authority::create(FEDERATION, now).map_err(|error| failed(error.into()))?;
     let members = clusters.iter().map(|cluster| member(&authority, directory, cluster, agent_namespace, now));
-    let members = members.collect::<anyhow::Result<Vec<_>>>().map_err(failed)?;
+    let members = members.collect::<anyhow::Result<Vec<_>>>().map_err(&failed)?;
     step.done(&format!("issued by the federation {FEDERATION}"));
     Ok(members)
 }

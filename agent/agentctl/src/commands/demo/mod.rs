@@ -43,7 +43,7 @@ use self::report::ClusterReport;
 pub(crate) use self::report::Report;
 use crate::cli::{Demo, DemoFormat, Target};
 use crate::connect::Agent as Admin;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{document, output};
 
 /// Runs `agentctl demo`.
@@ -124,11 +124,10 @@ impl Show<'_> {
         let wanted = root::mini_cluster(&peers, &self.demo.image, self.demo.view_image.as_deref());
         let created = roots.create(&PostParams::default(), &wanted).await;
         let began = self.progress.clock().mono();
-        let root = created.map_err(|error| {
-            Failure::new("failed to create the root MiniCluster")
-                .because(error)
-                .hint("may you create MiniClusters there, and are the definitions current? `agentctl crds` prints them")
-        })?;
+        let root = created.map_err(failed(
+            "failed to create the root MiniCluster",
+            "may you create MiniClusters there, and are the definitions current? `agentctl crds` prints them",
+        ))?;
         let uid = root.uid().unwrap_or_default();
         let [first, second] = root::BURSTS;
         step.done(&format!("{name}: {size} brokers in {home}, {first} and {second} in bursts"));
@@ -220,11 +219,7 @@ impl Show<'_> {
 /// Where agents' files are; its end is the guard's business.
 fn directory() -> Result<PathBuf> {
     let made = tempfile::Builder::new().prefix("tributary-demo-").tempdir();
-    Ok(made
-        .map_err(|error| {
-            Failure::new("failed to make a directory for the agents' files").because(error).hint("is $TMPDIR writable?")
-        })?
-        .keep())
+    Ok(made.map_err(failed("failed to make a directory for the agents' files", "is $TMPDIR writable?"))?.keep())
 }
 
 const KEEP_HINT: &str = "set TRIBUTARY_SANDBOX_KEEP=1 to keep all logs";

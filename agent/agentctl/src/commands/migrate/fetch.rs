@@ -20,7 +20,7 @@ use tributary::api::minicluster::MiniCluster;
 use tributary::cluster::error::{Cause, chain};
 use tributary::cluster::leadership::lease_holders;
 
-use crate::error::{Failure, Result};
+use crate::error::{Result, failed};
 use crate::kubernetes::DEFINITION;
 
 /// What a cluster was found to hold.
@@ -76,11 +76,10 @@ impl Named {
 /// # Errors
 /// The API server cannot be reached, or does not show MiniClusters.
 pub(super) async fn fetch(client: &Client, namespace: Option<&str>, now: Timestamp) -> Result<Found> {
-    let version = client.apiserver_version().await.map_err(|error| {
-        Failure::new("failed to reach the API server")
-            .because(error)
-            .hint("name a cluster with --kubeconfig FILE and --context NAME")
-    })?;
+    let version = client.apiserver_version().await.map_err(failed(
+        "failed to reach the API server",
+        "name a cluster with --kubeconfig FILE and --context NAME",
+    ))?;
     let mut found = Found { kubernetes: version.git_version, ..Found::default() };
     let mut looker = Looker { client, unseen: Vec::new() };
     found.definition = looker.definition().await;
@@ -116,11 +115,11 @@ async fn mini_clusters(client: &Client, namespace: Option<&str>) -> Result<Vec<D
         None => Api::all_with(client.clone(), &resource),
     };
     match api.list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(Failure::new("failed to list MiniClusters")
-            .because(error)
-            .hint("you need to read MiniClusters; with --namespace those of one namespace are enough")),
+        listed => listed.map(|list| list.items).map_err(failed(
+            "failed to list MiniClusters",
+            "you need to read MiniClusters; with --namespace those of one namespace are enough",
+        )),
     }
 }
 

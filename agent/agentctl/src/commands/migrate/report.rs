@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::document::Document;
-use crate::output::Table;
+use crate::output::{or_dash, table};
 
 /// What the move would change.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -186,7 +186,6 @@ pub(super) fn text(report: &Report, wide: bool) -> String {
 }
 
 fn head(report: &Report) -> String {
-    let mut table = Table::new(["KUBERNETES", "DEFINITION", "STORED", "FLUX OPERATOR"]);
     let definition = report.definition.as_ref();
     let versions = definition.map(|row| {
         format!("{} ({})", row.served.join(","), if row.tributarys { "Tributary's" } else { "the Flux Operator's" })
@@ -203,25 +202,23 @@ fn head(report: &Report) -> String {
             None => "none".to_owned(),
         });
     }
-    table.row(vec![
+    let row = [
         report.kubernetes.clone(),
         versions.unwrap_or_else(|| "none".to_owned()),
-        definition.map(|row| row.stored.join(",")).unwrap_or_else(|| "-".to_owned()),
+        or_dash(definition.map(|row| row.stored.join(","))),
         operators.join("; "),
-    ]);
-    table.text()
+    ];
+    table(["KUBERNETES", "DEFINITION", "STORED", "FLUX OPERATOR"], [row])
 }
 
 fn mini_clusters(report: &Report) -> String {
     if report.mini_clusters.is_empty() {
         return "no MiniClusters\n".to_owned();
     }
-    let mut table = Table::new(["NAMESPACE", "MINICLUSTER", "SIZE", "JOB", "AFTER THE MOVE"]);
-    for row in &report.mini_clusters {
-        let MiniClusterRow { namespace, name, size, job, after } = row;
-        table.row(vec![namespace.clone(), name.clone(), size.to_string(), job.clone(), after.sentence().to_owned()]);
-    }
-    table.text()
+    let row = |MiniClusterRow { namespace, name, size, job, after }: &MiniClusterRow| {
+        [namespace.clone(), name.clone(), size.to_string(), job.clone(), after.sentence().to_owned()]
+    };
+    table(["NAMESPACE", "MINICLUSTER", "SIZE", "JOB", "AFTER THE MOVE"], report.mini_clusters.iter().map(row))
 }
 
 /// Findings that say the same are one paragraph with all their places.

@@ -9,7 +9,7 @@ use super::super::watched::Watched;
 use super::super::{peering, release};
 use super::{existing, in_use, placed, tell_of_another};
 use crate::cli::{PeerRemove, Target};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{kubernetes, output, paste};
 
 pub(super) async fn run(target: &Target, remove: &PeerRemove) -> Result<()> {
@@ -40,11 +40,10 @@ pub(super) async fn run(target: &Target, remove: &PeerRemove) -> Result<()> {
         }
     }
     if !gone {
-        peers.delete(name, &DeleteParams::default()).await.map_err(|error| {
-            Failure::new(format!("failed to delete ClusterPeer {namespace}/{name}"))
-                .because(error)
-                .hint("may you delete ClusterPeers in that namespace?")
-        })?;
+        peers.delete(name, &DeleteParams::default()).await.map_err(failed(
+            format!("failed to delete ClusterPeer {namespace}/{name}"),
+            "may you delete ClusterPeers in that namespace?",
+        ))?;
     }
     // Only now: until its ClusterPeer was gone, another one could have been taken.
     let evicted = evict(&client, &watched, name).await?;

@@ -10,7 +10,7 @@ use tributary::bursting::root::place::{self, Candidate, Claimed, Fit, Wish};
 use tributary::contract::PeerName;
 
 use super::evaluate::Known;
-use crate::output::Table;
+use crate::output::table;
 
 /// A peer, as the placement of one burst sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -166,9 +166,6 @@ pub(super) fn text(candidates: &[CandidateRow]) -> String {
     ];
     let says = |cell: String| cell != "-" && cell != "0";
     let shown = columns.iter().filter(|(_, cell)| candidates.iter().any(|one| says(cell(one)))).collect::<Vec<_>>();
-    let mut table = Table::new(shown.iter().map(|(name, _)| *name));
-    for one in candidates {
-        table.row(shown.iter().map(|(_, cell)| cell(one)).collect());
-    }
-    table.text()
+    let row = |one| shown.iter().map(move |(_, cell)| cell(one));
+    table(shown.iter().map(|(name, _)| *name), candidates.iter().map(row))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceQuota};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, ResourceQuota};
 use kube::ResourceExt;
 use serde_json::Value;
 use tributary::api::burst::Burst;
@@ -422,46 +422,57 @@ fn burst_side(
         claimed.entry(peer.clone()).or_default().add(&wish);
     }
     let own = PeerName::from(known.cluster.as_deref().unwrap_or("this-cluster"));
-    let inside = peer.as_ref().and_then(|peer| known.inside.get(peer).map(|inside| (peer, inside)));
-    let Some((peer, inside)) = inside else {
-        let there = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
-        plan.unchecked.push(format!(
-            "what {there} lets this cluster place, its quotas and its room: --peer-context {there}={there} looks there; \
-             agents ask each other only for what is applied"
-        ));
-        match sides::unjudged(&desired)
-            .and_then(|admitted| sides::hosted(&plan.namespace, &own, &desired, &admitted, None))
-        {
-            Ok((side, _)) => (plan.objects, plan.ports) = (side.objects, side.ports),
-            Err(message) => plan.refusal = Some(refused("NotRenderable", &message, &there, known, &desired)),
-        }
-        return plan;
-    };
-    match admit(&own, &desired, inside) {
-        Ok(taken) => {
-            plan.namespace = taken.namespace;
-            plan.charges = taken.charges;
-            if let Some(queue) = taken.queue {
-                plan.unchecked.push(format!(
-                    "when its Job starts: it waits in LocalQueue {queue} of Kueue on {peer} (import.queueName) until the \
-                     ClusterQueue there has room"
-                ));
-            }
-            if !taken.brings.is_empty() {
-                plan.placement += &format!(", and waits for nodes that {peer} adds: {}", taken.brings.join(", "));
-                let asked = taken.class.map(|class| format!(" (asked for by a ProvisioningRequest of class {class})"));
-                plan.placement += &asked.unwrap_or_default();
-            }
-            (plan.objects, plan.ports) = (taken.side.objects, taken.side.ports);
-            plan.unchecked
-                .push(format!("what the API server of {peer} says of the Job (its admission plugins and webhooks)"));
-        }
-        Err(rejection) => {
-            let (reason, message) = (rejection.reason.as_str(), &rejection.message);
-            plan.refusal = Some(refused(reason, message, peer.as_str(), known, &desired));
-        }
+    match peer.as_ref().and_then(|peer| Some((peer, known.inside.get(peer)?))) {
+        Some((peer, inside)) => seen_inside(&mut plan, peer, inside, &own, &desired, known),
+        None => seen_outside(&mut plan, peer.as_ref().map_or("the peer", |peer| peer.as_str()), &own, &desired, known),
     }
     plan
+}
+
+/// What becomes of a burst on a peer that is not looked at.
+fn seen_outside(plan: &mut ClusterPlan, peer: &str, own: &PeerName, desired: &DesiredBurst, known: &Known) {
+    plan.unchecked.push(format!(
+        "what {peer} lets this cluster place, its quotas and its room: --peer-context {peer}={peer} looks there; agents ask each \
+         other only for what is applied"
+    ));
+    let made =
+        sides::unjudged(desired).and_then(|admitted| sides::hosted(&plan.namespace, own, desired, &admitted, None));
+    match made {
+        Ok((side, _)) => (plan.objects, plan.ports) = (side.objects, side.ports),
+        Err(message) => plan.refusal = Some(refused("NotRenderable", &message, peer, known, desired)),
+    }
+}
+
+/// What becomes of a burst on a peer that is looked at from inside.
+fn seen_inside(
+    plan: &mut ClusterPlan,
+    peer: &PeerName,
+    inside: &Inside,
+    own: &PeerName,
+    desired: &DesiredBurst,
+    known: &Known,
+) {
+    let taken = match admit(own, desired, inside) {
+        Ok(taken) => taken,
+        Err(Rejection { reason, message }) => {
+            plan.refusal = Some(refused(reason.as_str(), &message, peer.as_str(), known, desired));
+            return;
+        }
+    };
+    (plan.namespace, plan.charges) = (taken.namespace, taken.charges);
+    (plan.objects, plan.ports) = (taken.side.objects, taken.side.ports);
+    if let Some(queue) = taken.queue {
+        plan.unchecked.push(format!(
+            "when its Job starts: it waits in LocalQueue {queue} of Kueue on {peer} (import.queueName) until the ClusterQueue there \
+             has room"
+        ));
+    }
+    plan.unchecked.push(format!("what the API server of {peer} says of the Job (its admission plugins and webhooks)"));
+    if !taken.brings.is_empty() {
+        plan.placement += &format!(", and waits for nodes that {peer} adds: {}", taken.brings.join(", "));
+        let asked = taken.class.map(|class| format!(" (asked for by a ProvisioningRequest of class {class})"));
+        plan.placement += &asked.unwrap_or_default();
+    }
 }
 
 /// What a provider would make of an offer that it takes.
@@ -507,16 +518,16 @@ fn admit(own: &PeerName, desired: &DesiredBurst, inside: &Inside) -> Result<Take
     admission::judge_pod(own, &import, &template)?;
     let quotas = inside.quotas.get(&slot.0).cloned().unwrap_or_default();
     let lead_service = u32::from(!desired.whole);
-    let mut rows = charges(&quotas, &side.pod, desired.size, lead_service);
+    let mut charges = charges(&quotas, &side.pod, desired.size, lead_service);
     if let Some(exceeded) = quota::exceeded(&quotas, &side.pod, desired.size, lead_service, &Ahead::default()) {
         return Err(Rejection::new(RejectionReason::QuotaExceeded, exceeded));
     }
-    rows.extend(import_charges(own, desired, &ledger, &slot, &import));
+    charges.extend(import_charges(own, desired, &ledger, &slot, &import));
     let nodes = admitted.scale_up.iter().flat_map(|scale_up| &scale_up.nodes);
     let brings = nodes.map(|nodes| format!("{} of {}", nodes.count, nodes.group)).collect();
     let asks = admitted.scale_up.as_ref().and_then(|scale_up| scale_up.provisioning_request.as_ref());
     let class = asks.map(|asks| asks.provisioning_class_name.clone());
-    Ok(Taken { namespace: slot.0, side, charges: rows, brings, class, queue: import.queue_name })
+    Ok(Taken { namespace: slot.0, side, charges, brings, class, queue: import.queue_name })
 }
 
 /// What the limits of an import policy are charged.
@@ -538,24 +549,13 @@ fn import_charges(
     ];
     let row = |(field, limit, held, needed): (&str, Option<i32>, u64, u64)| {
         let left = u64::try_from(limit?).unwrap_or(0).saturating_sub(held);
-        Some(ChargeRow {
-            quota: "import policy".to_owned(),
-            resource: field.to_owned(),
-            left: left.to_string(),
-            needed: needed.to_string(),
-            fits: needed <= left,
-        })
+        Some(ChargeRow::new("import policy", field, left, needed, needed <= left))
     };
-    let bytes = |quota: admission::Measured| {
-        let left = quota.limit?.saturating_sub(quota.held);
-        let needed = u128::from(quota.each.requested) * u128::from(desired.max_size);
-        Some(ChargeRow {
-            quota: "import policy".to_owned(),
-            resource: quota.field.to_owned(),
-            left: admission::amount(left),
-            needed: admission::amount(needed),
-            fits: needed <= left && !quota.each.open,
-        })
+    let bytes = |of: admission::Measured| {
+        let left = of.limit?.saturating_sub(of.held);
+        let needed = u128::from(of.each.requested) * u128::from(desired.max_size);
+        let fits = needed <= left && !of.each.open;
+        Some(ChargeRow::new("import policy", of.field, admission::amount(left), admission::amount(needed), fits))
     };
     let measured = admission::measured(import, &held, &charge).into_iter().filter_map(bytes);
     limits.into_iter().filter_map(row).chain(measured).collect()
@@ -574,20 +574,9 @@ fn refused(reason: &str, message: &str, peer: &str, known: &Known, desired: &Des
     Refusal { reason: reason.to_owned(), message: message.to_owned(), hint }
 }
 
-fn charges(
-    quotas: &[ResourceQuota],
-    pod: &k8s_openapi::api::core::v1::PodSpec,
-    brokers: u32,
-    services: u32,
-) -> Vec<ChargeRow> {
-    let row = |charge: quota::Charge| ChargeRow {
-        quota: charge.quota,
-        resource: charge.resource,
-        left: charge.left,
-        needed: charge.needed,
-        fits: charge.fits,
-    };
-    quota::charges(quotas, pod, brokers, services, &Ahead::default()).into_iter().map(row).collect()
+fn charges(quotas: &[ResourceQuota], pod: &PodSpec, brokers: u32, services: u32) -> Vec<ChargeRow> {
+    let charges = quota::charges(quotas, pod, brokers, services, &Ahead::default());
+    charges.into_iter().map(|one| ChargeRow::new(one.quota, one.resource, one.left, one.needed, one.fits)).collect()
 }
 
 /// Ranks of a slot, `0` or `4-6`.

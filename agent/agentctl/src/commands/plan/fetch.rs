@@ -2,7 +2,7 @@
 //! is said.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -30,7 +30,7 @@ use super::manifest::Manifest;
 use crate::cli::{self, Target};
 use crate::commands::{configuration, peering};
 use crate::connect::Agent;
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::kubernetes;
 
 /// Namespace where none is named and no cluster can be asked.
@@ -44,26 +44,17 @@ pub(super) async fn fetch(target: &Target, plan: &cli::Plan, manifest: &Manifest
         known.unchecked.push("anything of any cluster (--offline)".to_owned());
         return known;
     }
-    let client = match kubernetes::client(target).await {
-        Ok(client) => client,
-        Err(failure) => {
-            known.unchecked.push(format!("anything of any cluster: {}", failure.line()));
-            return known;
-        }
-    };
+    let client = kubernetes::client(target).await.map_err(|failure| failure.line());
+    let Some(client) = known.seen("anything of any cluster", client) else { return known };
     if target.namespace.is_none() {
         known.namespace = client.default_namespace().to_owned();
     }
     // One question tells whether there is anybody to ask at all.
-    if let Err(failure) = kubernetes::answers(&client).await {
-        known.unchecked.push(format!("anything of any cluster: {}", failure.line()));
-        return known;
-    }
-    match peering::look_at_card(&client, &target.agent_namespace).await {
-        Ok(Some(card)) => known.cluster = Some(card.cluster),
-        Ok(None) => known.unchecked.push("what this cluster is called: no agent has said so yet".to_owned()),
-        Err(failure) => known.unchecked.push(format!("what this cluster is called: {}", failure.line())),
-    }
+    let answers = kubernetes::answers(&client).await.map_err(|failure| failure.line());
+    let Some(()) = known.seen("anything of any cluster", answers) else { return known };
+    let card = peering::look_at_card(&client, &target.agent_namespace).await.map_err(|failure| failure.line());
+    let card = card.and_then(|card| card.ok_or_else(|| "no agent has said so yet".to_owned()));
+    known.cluster = known.seen("what this cluster is called", card).map(|card| card.cluster);
     match configuration::look(&client, &target.agent_namespace).await {
         Ok(config) => known.configuration = Some(config),
         // It decides of nothing else that is planned.
@@ -76,60 +67,48 @@ pub(super) async fn fetch(target: &Target, plan: &cli::Plan, manifest: &Manifest
     known.look_at_peers(target, &client).await;
     for wanted in &plan.peer_contexts {
         let peer = PeerName::from(wanted.peer.as_str());
-        match inside(target, wanted, known.cluster.as_deref()).await {
-            Ok(inside) => {
-                known.inside.insert(peer, inside);
-            }
-            Err(failure) => known.unchecked.push(format!("{peer} by context {}: {}", wanted.context, failure.line())),
+        let inside = inside(target, wanted, known.cluster.as_deref()).await.map_err(|failure| failure.line());
+        if let Some(inside) = known.seen(format!("{peer} by context {}", wanted.context), inside) {
+            known.inside.insert(peer, inside);
         }
     }
     known
 }
 
 impl Known {
+    /// Keeps what was read, or notes why it was not.
+    fn seen<T>(&mut self, what: impl Display, read: Result<T, String>) -> Option<T> {
+        read.map_err(|why| self.unchecked.push(format!("{what}: {why}"))).ok()
+    }
+
     /// What is there under the names of the manifest, and what quotas leave.
     async fn look_here(&mut self, client: &Client, manifest: &Manifest) {
-        match Api::<PriorityClass>::all(client.clone()).list(&ListParams::default()).await {
-            Ok(list) => self.priorities = Some(Priorities::of(&list.items)),
-            Err(error) => self.unchecked.push(format!("the PriorityClasses: {}", chain(&error))),
-        }
+        let classes = Api::<PriorityClass>::all(client.clone()).list(&ListParams::default()).await;
+        let classes = self.seen("the PriorityClasses", classes.map_err(|error| chain(&error)));
+        self.priorities = classes.map(|list| Priorities::of(&list.items));
         let namespaces: Api<Namespace> = Api::all(client.clone());
         for declared in &manifest.mini_clusters {
             let namespace = declared.object.namespace().unwrap_or_else(|| self.namespace.clone());
             let name = declared.object.name_any();
             if !self.quotas.contains_key(&namespace) {
-                match namespaces.get_metadata_opt(&namespace).await {
-                    Ok(None) => self.no_namespaces.push(namespace.clone()),
-                    Ok(Some(_)) => {}
-                    Err(error) => {
-                        self.unchecked.push(format!("whether namespace {namespace} exists: {}", chain(&error)))
-                    }
+                let there = namespaces.get_metadata_opt(&namespace).await.map_err(|error| chain(&error));
+                if let Some(None) = self.seen(format!("whether namespace {namespace} exists"), there) {
+                    self.no_namespaces.push(namespace.clone());
                 }
                 let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &namespace);
-                let quotas = quotas.list(&ListParams::default()).await.map(|list| list.items);
-                let quotas = quotas.unwrap_or_else(|error| {
-                    self.unchecked.push(format!("the ResourceQuotas of namespace {namespace}: {}", chain(&error)));
-                    Vec::new()
-                });
-                self.quotas.insert(namespace.clone(), quotas);
+                let quotas = quotas.list(&ListParams::default()).await.map_err(|error| chain(&error));
+                let quotas = self.seen(format!("the ResourceQuotas of namespace {namespace}"), quotas);
+                self.quotas.insert(namespace.clone(), quotas.map(|list| list.items).unwrap_or_default());
                 let setups: Api<FluxSetup> = Api::namespaced(client.clone(), &namespace);
-                match setups.get_opt(flux_setup::NAME).await {
-                    Ok(found) => {
-                        let found = found.filter(|setup| setup.metadata.deletion_timestamp.is_none());
-                        self.setups.insert(namespace.clone(), found);
-                    }
-                    Err(error) => {
-                        self.unchecked.push(format!("the FluxSetup of namespace {namespace}: {}", chain(&error)))
-                    }
+                let setup = setups.get_opt(flux_setup::NAME).await.map_err(|error| chain(&error));
+                if let Some(found) = self.seen(format!("the FluxSetup of namespace {namespace}"), setup) {
+                    let found = found.filter(|setup| setup.metadata.deletion_timestamp.is_none());
+                    self.setups.insert(namespace.clone(), found);
                 }
             }
-            match existing(client, &namespace, &declared.object).await {
-                Ok(found) => {
-                    self.existing.insert((namespace, name), found);
-                }
-                Err(error) => {
-                    self.unchecked.push(format!("what is there under the name {namespace}/{name}: {}", chain(&error)))
-                }
+            let found = existing(client, &namespace, &declared.object).await.map_err(|error| chain(&error));
+            if let Some(found) = self.seen(format!("what is there under the name {namespace}/{name}"), found) {
+                self.existing.insert((namespace, name), found);
             }
         }
     }
@@ -137,25 +116,16 @@ impl Known {
     /// The peers: their ClusterPeers, and what the agent knows of them now.
     async fn look_at_peers(&mut self, target: &Target, client: &Client) {
         let objects: Api<ClusterPeer> = Api::namespaced(client.clone(), &target.agent_namespace);
-        let objects = match objects.list(&ListParams::default()).await {
-            Ok(list) => list.items,
-            Err(error) => {
-                let text = format!("the ClusterPeers of namespace {}: {}", target.agent_namespace, chain(&error));
-                return self.unchecked.push(text);
-            }
-        };
-        let rows: Vec<PeerRow> = match ask(target).await {
-            Ok(rows) => rows,
-            Err(failure) => {
-                self.unchecked.push(format!("what peers have free at this moment: {}", failure.line()));
-                Vec::new()
-            }
-        };
+        let objects = objects.list(&ListParams::default()).await.map_err(|error| chain(&error));
+        let what = format!("the ClusterPeers of namespace {}", target.agent_namespace);
+        let Some(objects) = self.seen(what, objects) else { return };
+        let rows = ask(target).await.map_err(|failure| failure.line());
+        let rows = self.seen("what peers have free at this moment", rows).unwrap_or_default();
         let view = |peer: &ClusterPeer| {
             let row = rows.iter().find(|row| row.name == peer.name_any());
             (PeerName::from(peer.name_any()), view(peer, row))
         };
-        self.peers = Some(objects.iter().map(view).collect());
+        self.peers = Some(objects.items.iter().map(view).collect());
     }
 }
 
@@ -239,20 +209,19 @@ async fn inside(target: &Target, wanted: &cli::PeerContext, root_cluster: Option
         return Err(Failure::new(format!("that is cluster {}, not {}", card.cluster, wanted.peer))
             .hint(format!("--peer-context {}=CONTEXT names a context of that cluster", wanted.peer)));
     }
-    let failed = |error: kube::Error| {
-        Failure::new("failed to look at it")
-            .because(error)
-            .hint("the context's user has to be able to list nodes, pods, quotas and the kinds of Tributary there")
-    };
+    let failed = failed(
+        "failed to look at it",
+        "the context's user has to be able to list nodes, pods, quotas and the kinds of Tributary there",
+    );
     let everything = ListParams::default();
     let peers: Vec<ClusterPeer> =
-        Api::namespaced(client.clone(), &target.agent_namespace).list(&everything).await.map_err(failed)?.items;
+        Api::namespaced(client.clone(), &target.agent_namespace).list(&everything).await.map_err(&failed)?.items;
     let root = peers.iter().find(|peer| Some(peer.name_any().as_str()) == root_cluster);
-    let nodes = Api::<WatchedNode>::all(client.clone()).list(&everything).await.map_err(failed)?;
-    let pods = Api::<WatchedPod>::all(client.clone()).list(&everything).await.map_err(failed)?;
-    let namespaces = Api::<Namespace>::all(client.clone()).list_metadata(&everything).await.map_err(failed)?;
-    let quotas = Api::<ResourceQuota>::all(client.clone()).list(&everything).await.map_err(failed)?;
-    let mini_clusters = Api::<MiniCluster>::all(client.clone()).list(&everything).await.map_err(failed)?;
+    let nodes = Api::<WatchedNode>::all(client.clone()).list(&everything).await.map_err(&failed)?;
+    let pods = Api::<WatchedPod>::all(client.clone()).list(&everything).await.map_err(&failed)?;
+    let namespaces = Api::<Namespace>::all(client.clone()).list_metadata(&everything).await.map_err(&failed)?;
+    let quotas = Api::<ResourceQuota>::all(client.clone()).list(&everything).await.map_err(&failed)?;
+    let mini_clusters = Api::<MiniCluster>::all(client.clone()).list(&everything).await.map_err(&failed)?;
     let mut by_namespace: BTreeMap<String, Vec<ResourceQuota>> = BTreeMap::new();
     for quota in quotas {
         by_namespace.entry(quota.namespace().unwrap_or_default()).or_default().push(quota);
@@ -263,7 +232,7 @@ async fn inside(target: &Target, wanted: &cli::PeerContext, root_cluster: Option
         draining: root.is_some_and(|peer| peer.spec.drain),
         own_namespace: target.agent_namespace.clone(),
         namespaces: namespaces.items.iter().map(ResourceExt::name_any).collect(),
-        hosted: Api::<HostedBurst>::all(client.clone()).list(&everything).await.map_err(failed)?.items,
+        hosted: Api::<HostedBurst>::all(client.clone()).list(&everything).await.map_err(&failed)?.items,
         nodes: nodes.items.into_iter().map(|node| (node.name_any(), node.view)).collect(),
         pods: pods.items.into_iter().map(|pod| Arc::unwrap_or_clone(pod.view)).collect(),
         quotas: by_namespace,

@@ -15,7 +15,7 @@ use tributary::queue::job;
 
 use super::evaluate::Known;
 use super::report::{INVALID_FLUX_JOB, Problem, UNREADABLE, WRONG_TYPE};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
@@ -49,11 +49,10 @@ pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Manifes
     for file in files {
         for path in expand(file)? {
             let text = text(&path)?;
-            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(|error| {
-                Failure::new(format!("failed to read {} as YAML", path.display()))
-                    .because(error)
-                    .hint("name a file with Kubernetes objects in YAML or JSON")
-            })?;
+            let documents: Vec<Value> = serde_saphyr::from_multiple(&text).map_err(failed(
+                format!("failed to read {} as YAML", path.display()),
+                "name a file with Kubernetes objects in YAML or JSON",
+            ))?;
             documents.into_iter().for_each(|document| manifest.add(document, namespace));
         }
     }
@@ -70,14 +69,13 @@ fn expand(file: &Path) -> Result<Vec<PathBuf>> {
     if !file.is_dir() {
         return Ok(vec![file.to_owned()]);
     }
-    let failed = |error| {
-        Failure::new(format!("failed to read the directory {}", file.display()))
-            .because(error)
-            .hint("name a directory that you may read, or its files one by one")
-    };
+    let failed = failed(
+        format!("failed to read the directory {}", file.display()),
+        "name a directory that you may read, or its files one by one",
+    );
     let mut files: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(file).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
+    for entry in std::fs::read_dir(file).map_err(&failed)? {
+        let path = entry.map_err(&failed)?.path();
         if path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known)) {
             files.push(path);
         }
@@ -87,16 +85,13 @@ fn expand(file: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn text(path: &Path) -> Result<String> {
-    let failed = |error| {
-        Failure::new(format!("failed to read {}", path.display()))
-            .because(error)
-            .hint("name a file, a directory, or - for standard input")
-    };
+    let failed =
+        failed(format!("failed to read {}", path.display()), "name a file, a directory, or - for standard input");
     if path == Path::new("-") {
         let mut text = String::new();
-        return std::io::stdin().read_to_string(&mut text).map(|_| text).map_err(failed);
+        return std::io::stdin().read_to_string(&mut text).map(|_| text).map_err(&failed);
     }
-    std::fs::read_to_string(path).map_err(failed)
+    std::fs::read_to_string(path).map_err(&failed)
 }
 
 impl Manifest {

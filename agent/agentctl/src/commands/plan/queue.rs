@@ -159,54 +159,57 @@ fn answered(
     head: Option<&Applicant>,
     decided: &Schedule<usize>,
 ) -> (QueuePlan, Vec<Problem>) {
-    let name = setup.name_any();
-    let mut problems = Vec::new();
-    if let Some(longest) = setup.spec.max_duration {
-        let seconds = Some(longest.seconds);
-        if limits::too_long(one.limit(seconds), seconds).is_some() {
-            // A MiniCluster says seconds.
-            let (field, most) = match &one.job {
-                Some(_) => ("spec.timeLimit", longest.to_string()),
-                None => ("spec.deadlineSeconds", longest.seconds.to_string()),
-            };
-            let message = format!("FluxSetup {name} lets nothing run longer than {longest}: write {most} or less");
-            problems.push(Problem::new(field, "TooLong", message));
+    let (lack, overflows) = (whole.first_lack(&one.room), one.overflows(setup));
+    let never_fits = lack.as_ref().filter(|_| overflows.is_none()).map(|lack| {
+        let message = format!("the quota of FluxSetup {} is too small for it, whoever waits: {lack}", setup.name_any());
+        Problem::new("spec.size", "NeverFits", message)
+    });
+    let problems: Vec<Problem> = too_long(setup, one).into_iter().chain(never_fits).collect();
+    let has_room = decided.start.contains(&one.at);
+    let stands = one.stands && problems.is_empty();
+    plan.starts = stands && lack.is_none() && has_room && plan.waiting == 0;
+    plan.summary = match (lack, overflows) {
+        (Some(lack), Some(what)) => {
+            format!("the quota as a whole is too small ({lack}): it starts only if a peer takes {what}")
         }
-    }
-    let overflows = one.overflows(setup);
-    let behind = match plan.waiting {
+        _ if !stands => "never starts".to_owned(),
+        _ => place(plan.waiting, has_room, left.first_lack(&one.room), head.map(|head| head.name.as_str()), overflows),
+    };
+    (plan, problems)
+}
+
+fn too_long(setup: &FluxSetup, one: &Applicant) -> Option<Problem> {
+    let longest = setup.spec.max_duration?;
+    limits::too_long(one.limit(Some(longest.seconds)), Some(longest.seconds))?;
+    // A MiniCluster says seconds.
+    let (field, most) = match &one.job {
+        Some(_) => ("spec.timeLimit", longest.to_string()),
+        None => ("spec.deadlineSeconds", longest.seconds.to_string()),
+    };
+    let name = setup.name_any();
+    let message = format!("FluxSetup {name} lets nothing run longer than {longest}: write {most} or less");
+    Some(Problem::new(field, "TooLong", message))
+}
+
+/// Where one stands that starts some time. `lack`: of what is left; `head`: who is first in line; `overflows`: what of it.
+fn place(waiting: u32, has_room: bool, lack: Option<String>, head: Option<&str>, overflows: Option<&str>) -> String {
+    let behind = match waiting {
         0 => String::new(),
         waiting => format!(", with {waiting} others: priority says who is first"),
     };
     let elsewhere = overflows.map(|what| format!("; {what} may overflow to a peer before")).unwrap_or_default();
-    let starts = decided.start.contains(&one.at);
-    plan.summary = match (whole.first_lack(&one.room), left.first_lack(&one.room)) {
-        (Some(lack), _) if let Some(what) = overflows => {
-            format!("the quota as a whole is too small ({lack}): it starts only if a peer takes {what}")
-        }
-        (Some(lack), _) => {
-            let message = format!("the quota of FluxSetup {name} is too small for it, whoever waits: {lack}");
-            problems.push(Problem::new("spec.size", "NeverFits", message));
-            "never starts".to_owned()
-        }
-        _ if !one.stands || !problems.is_empty() => "never starts".to_owned(),
-        _ if starts && plan.waiting > 0 => {
+    match (lack, head) {
+        _ if has_room && waiting > 0 => {
             format!("there is room, and it stands in line{behind}; it may go ahead where that delays nobody")
         }
-        _ if starts => {
-            plan.starts = true;
-            match head {
-                Some(head) => format!("starts at once: there is room, and {}, which waits, is not delayed", head.name),
-                None => "starts at once: there is room, and nobody waits".to_owned(),
-            }
+        (_, Some(head)) if has_room => {
+            format!("starts at once: there is room, and {head}, which waits, is not delayed")
         }
-        (None, Some(lack)) => format!("stands in line{behind}: {lack}{elsewhere}"),
-        (None, None) => {
-            let before = head.map(|head| format!(" behind {}", head.name)).unwrap_or_default();
-            format!("stands in line{before}{behind}: it would delay who is first{elsewhere}")
-        }
-    };
-    (plan, problems)
+        (_, None) if has_room => "starts at once: there is room, and nobody waits".to_owned(),
+        (Some(lack), _) => format!("stands in line{behind}: {lack}{elsewhere}"),
+        (None, Some(head)) => format!("stands in line behind {head}{behind}: it would delay who is first{elsewhere}"),
+        (None, None) => format!("stands in line{behind}: it would delay who is first{elsewhere}"),
+    }
 }
 
 /// What is used, in the words in which a quota is written.
@@ -251,12 +254,8 @@ fn charges(name: &str, limits: &Quota, left: &Requests, need: &Requests) -> Vec<
         (limits.memory.is_some(), "memory", has.memory.clone(), takes.memory.clone(), need.memory <= left.memory),
         (limits.gpus.is_some(), "gpus", count(&has.gpus), count(&takes.gpus), need.gpus <= left.gpus),
     ];
-    let row = |(_, resource, left, needed, fits): (bool, &str, String, String, bool)| ChargeRow {
-        quota: format!("FluxSetup {name}"),
-        resource: resource.to_owned(),
-        left,
-        needed,
-        fits,
+    let charge = |(limited, resource, left, needed, fits): (bool, &str, String, String, bool)| {
+        limited.then(|| ChargeRow::new(format!("FluxSetup {name}"), resource, left, needed, fits))
     };
-    rows.into_iter().filter(|(limited, ..)| *limited).map(row).collect()
+    rows.into_iter().filter_map(charge).collect()
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::candidates::{self, CandidateRow};
 use crate::document::Document;
-use crate::output::{Mark, Table};
+use crate::output::{Mark, table};
 
 /// What applying a manifest would make.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -159,6 +159,19 @@ pub(crate) struct ChargeRow {
     pub fits: bool,
 }
 
+impl ChargeRow {
+    pub(super) fn new(
+        quota: impl Into<String>,
+        resource: impl Into<String>,
+        left: impl ToString,
+        needed: impl ToString,
+        fits: bool,
+    ) -> Self {
+        let (left, needed) = (left.to_string(), needed.to_string());
+        Self { quota: quota.into(), resource: resource.into(), left, needed, fits }
+    }
+}
+
 /// Who gets the certificate of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -247,11 +260,8 @@ fn of_mini_cluster(plan: &MiniClusterPlan) -> String {
     plan.clusters.iter().for_each(|cluster| text += &of_cluster(cluster));
     if !plan.recipients.is_empty() {
         text += "\n  the certificate of the instance goes to\n";
-        let mut table = Table::new(["CLUSTER", "SECRET", "WHY"]);
-        for Recipient { cluster, secret, reason } in &plan.recipients {
-            table.row(vec![cluster.clone(), secret.clone(), reason.clone()]);
-        }
-        text += &indented(&table.text());
+        let recipients = plan.recipients.iter().map(|one| [&one.cluster, &one.secret, &one.reason]);
+        text += &indented(&table(["CLUSTER", "SECRET", "WHY"], recipients));
     }
     if let Some(digest) = &plan.rank_map_digest {
         text += &format!("  rank map {digest}\n");
@@ -279,22 +289,14 @@ fn of_cluster(plan: &ClusterPlan) -> String {
     if let Some(Refusal { reason, message, hint }) = &plan.refusal {
         text += &format!("{} it is refused ({reason}): {message}\n  hint: {hint}\n", Mark::Bad.text());
     }
-    let mut table = Table::new(["KIND", "NAME", "WHAT FOR"]);
-    for Object { kind, name, purpose } in &plan.objects {
-        table.row(vec![kind.clone(), name.clone(), purpose.clone()]);
-    }
-    text += &indented(&table.text());
+    let objects = plan.objects.iter().map(|object| [&object.kind, &object.name, &object.purpose]);
+    text += &indented(&table(["KIND", "NAME", "WHAT FOR"], objects));
     if !plan.ports.is_empty() {
-        let mut table = Table::new(["SERVICE", "TYPE", "PORT", "NODE PORT"]);
-        for Port { service, r#type, port, node_port } in &plan.ports {
-            table.row(vec![
-                service.clone(),
-                r#type.clone(),
-                port.clone(),
-                node_port.clone().unwrap_or_else(|| "-".to_owned()),
-            ]);
-        }
-        text += &indented(&table.text());
+        let ports = plan
+            .ports
+            .iter()
+            .map(|port| [port.service.as_str(), &port.r#type, &port.port, port.node_port.as_deref().unwrap_or("-")]);
+        text += &indented(&table(["SERVICE", "TYPE", "PORT", "NODE PORT"], ports));
     }
     text += &indented(&charges(&plan.charges, "exceeded"));
     for what in &plan.unchecked {
@@ -308,12 +310,10 @@ fn charges(charges: &[ChargeRow], lacks: &str) -> String {
     if charges.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(["QUOTA", "OF", "LEFT", "TAKES", ""]);
-    for ChargeRow { quota, resource, left, needed, fits } in charges {
-        let verdict = if *fits { "" } else { lacks };
-        table.row(vec![quota.clone(), resource.clone(), left.clone(), needed.clone(), verdict.to_owned()]);
-    }
-    table.text()
+    let rows = charges
+        .iter()
+        .map(|one| [one.quota.as_str(), &one.resource, &one.left, &one.needed, if one.fits { "" } else { lacks }]);
+    table(["QUOTA", "OF", "LEFT", "TAKES", ""], rows)
 }
 
 fn indented(text: &str) -> String {

@@ -1,7 +1,6 @@
 //! The objects that one cluster's agent would make, by the agent's own functions. Pure.
 
 use k8s_openapi::api::core::v1::{PodSpec, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use tributary::api::burst::Burst;
 use tributary::api::minicluster::{BurstNetworkType, MiniCluster, MiniClusterStatus};
@@ -131,7 +130,6 @@ pub(super) fn hosted(
     }
     side.object("MiniCluster", slot.clone(), "the brokers; its objects follow");
     side.instance(&rendered);
-    let _: Option<Vec<EndpointSlice>> = materials.slices;
     Ok((side, rendered))
 }
 

@@ -21,7 +21,7 @@ use tributary::cluster::error::chain;
 use crate::cli::{SupportBundle, Target};
 use crate::commands::check;
 use crate::connect::{self, Agent, POD_SELECTOR};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::{document, kubernetes, output};
 
 /// Most bytes of one agent's log.
@@ -117,8 +117,8 @@ pub(crate) async fn run(target: &Target, bundle: &SupportBundle) -> Result<()> {
     let mut files = Files::default();
     files.add("agentctl-version.txt", concat!(env!("CARGO_PKG_VERSION"), "\n"));
     // An API server that is silent is waited for once.
-    let (answers, found, status) = tokio::join!(kubernetes::answers(&client), check::fetch(target), status(target));
-    files.add("check.txt", check::report::text(&check::evaluate::report(&found?)));
+    let (answers, report, status) = tokio::join!(kubernetes::answers(&client), check::look(target), status(target));
+    files.add("check.txt", check::report::text(&report?));
     files.read("status.json", status);
     match answers {
         Ok(()) => cluster(&client, target, bundle, &mut files).await,
@@ -170,9 +170,7 @@ async fn objects(
         None => Api::all_with(client.clone(), &resource),
     };
     let found = api.list(&ListParams::default().labels(labels)).await;
-    let found = found.map_err(|error| {
-        Failure::new(format!("failed to list {plural}")).because(error).hint(format!("may you list {plural}?"))
-    })?;
+    let found = found.map_err(failed(format!("failed to list {plural}"), format!("may you list {plural}?")))?;
     let mut shown = Vec::new();
     for object in &found.items {
         let mut value = serde_json::to_value(object).unwrap_or_default();
@@ -224,21 +222,17 @@ async fn log(pods: &Api<Pod>, name: &str, lines: i64, previous: bool) -> Result<
 
 /// One folder of files, as tar.gz. It is written beside its name first: half a bundle helps nobody.
 fn write(out: &Path, files: &Files) -> Result<()> {
-    let failed = |error: std::io::Error| {
-        Failure::new(format!("failed to write {}", out.display()))
-            .because(error)
-            .hint("name another file with --out FILE")
-    };
+    let failed = failed(format!("failed to write {}", out.display()), "name another file with --out FILE");
     let directory = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+    let file = tempfile::NamedTempFile::new_in(directory).map_err(&failed)?;
     let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
     for (name, text) in &files.0 {
         let mut header = tar::Header::new_gnu();
         header.set_size(text.len() as u64);
         header.set_mode(0o600);
-        archive.append_data(&mut header, format!("tributary-support/{name}"), text.as_bytes()).map_err(failed)?;
+        archive.append_data(&mut header, format!("tributary-support/{name}"), text.as_bytes()).map_err(&failed)?;
     }
-    let file = archive.into_inner().and_then(GzEncoder::finish).map_err(failed)?;
+    let file = archive.into_inner().and_then(GzEncoder::finish).map_err(&failed)?;
     file.persist(out).map_err(|error| failed(error.error))?;
     Ok(())
 }

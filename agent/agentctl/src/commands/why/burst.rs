@@ -13,7 +13,7 @@ use tributary::cluster::conditions::find;
 use super::{Found, mini_cluster};
 use crate::explain::{Condition, Explanation, Verdict, walk};
 use crate::hints::{self, Object, Pair};
-use crate::output::counted;
+use crate::output::{counted, foreign};
 
 /// What it takes until a burst is ready, in the order in which it comes about.
 fn conditions<'a>() -> [Condition<View<'a>>; 11] {
@@ -50,6 +50,11 @@ impl<'a> View<'a> {
     fn refusal(&self, reason: &str, message: &str, peer: &str) -> String {
         let burst = Object { namespace: &self.namespace(), name: self.slot };
         hints::refusal(reason, message, self.found.pair(peer), burst)
+    }
+
+    /// Where it is placed.
+    fn peer(&self) -> &str {
+        self.status.peer.as_deref().unwrap_or("the peer")
     }
 
     /// The burst, if it is all of an instance.
@@ -324,15 +329,15 @@ fn release(view: &View<'_>) -> Option<String> {
 fn delivered(view: &View<'_>) -> Verdict {
     match find(&view.status.conditions, condition::DELIVERED).filter(|said| said.status == "False") {
         Some(said) => {
-            let peer = view.status.peer.as_deref().unwrap_or("the peer");
-            Verdict::unmet(said.reason.clone(), said.message.clone(), view.refusal(&said.reason, &said.message, peer))
+            let hint = view.refusal(&said.reason, &said.message, view.peer());
+            Verdict::unmet(said.reason.clone(), said.message.clone(), hint)
         }
         None => Verdict::Skip,
     }
 }
 
 fn admitted(view: &View<'_>) -> Verdict {
-    let peer = view.status.peer.as_deref().unwrap_or("the peer");
+    let peer = view.peer();
     match find(&view.status.conditions, condition::ADMITTED) {
         Some(said) if said.status == "True" => Verdict::Met(format!("{peer} accepted it")),
         Some(said) if said.status == "False" => {
@@ -376,50 +381,63 @@ fn preflight(view: &View<'_>) -> Verdict {
 pub(in crate::commands) const FAILED: &str = "fail";
 
 fn ready(view: &View<'_>) -> Verdict {
-    let (status, slot) = (&view.status, view.slot);
-    let peer = status.peer.as_deref().unwrap_or("the peer");
-    let root = view.found.mini_cluster.as_ref();
-    if let (BurstPhase::Ready, Some(burst), Some(root)) = (status.phase, view.burst, root)
+    match view.status.phase {
+        BurstPhase::Ready => joined(view),
+        BurstPhase::Finished => Verdict::Met(format!("it has ended: {}", view.status.message)),
+        _ => under_way(view),
+    }
+}
+
+/// Whether those that are ready are all that its root wants, and brokers.
+fn joined(view: &View<'_>) -> Verdict {
+    let (status, peer) = (&view.status, view.peer());
+    if let (Some(burst), Some(root)) = (view.burst, &view.found.mini_cluster)
         && let Some(missing) = burst.shortfall(root)
     {
         let cause = format!("{missing} ({} are there)", counted(status.ready_brokers, "broker"));
         let hint = hints::restart(Object { namespace: &root.namespace().unwrap_or_default(), name: &root.name_any() });
         return Verdict::unmet(RESTART_REQUIRED, cause, hint);
     }
-    if status.phase == BurstPhase::Ready && status.simulated {
+    if status.simulated {
         return Verdict::Unknown(format!(
             "{} on {peer} are ready; its nodes are simulated (kwok), so whether brokers are online cannot be told",
             counted(status.ready_brokers, "pod")
         ));
     }
-    if status.phase == BurstPhase::Finished {
-        return Verdict::Met(format!("it has ended: {}", status.message));
-    }
-    if status.phase == BurstPhase::Ready {
-        let joined = format!("{} on {peer} joined", counted(status.ready_brokers, "broker"));
-        let in_agents = find(&status.conditions, condition::TUNNEL_ENDS).filter(|said| said.status == "False");
-        return Verdict::Met(in_agents.map_or(joined.clone(), |said| format!("{joined}; {}", said.message)));
-    }
+    let joined = format!("{} on {peer} joined", counted(status.ready_brokers, "broker"));
+    let in_agents = find(&status.conditions, condition::TUNNEL_ENDS).filter(|said| said.status == "False");
+    Verdict::Met(in_agents.map_or(joined.clone(), |said| format!("{joined}; {}", said.message)))
+}
+
+/// What is said of it here and by its peer.
+fn under_way(view: &View<'_>) -> Verdict {
+    let (status, peer, slot) = (&view.status, view.peer(), view.slot);
     let there = view.found.federation.as_ref().and_then(|all| all.clusters.iter().find(|row| row.name == peer));
     let theirs = there.and_then(|row| row.status.as_ref());
-    let namespace = view.burst.and_then(ResourceExt::namespace).unwrap_or_default();
     let hosted = theirs.and_then(|theirs| theirs.hosted.iter().find(|row| row.name == slot));
     let made =
         theirs.and_then(|theirs| theirs.mini_clusters.iter().find(|row| row.name == slot && row.hosted_for.is_some()));
-    // Where it is put there is the peer's own choice.
-    let namespace = hosted.map_or(namespace, |row| row.namespace.clone());
     let mut said = vec![status.message.clone()];
     let more = [hosted.and_then(|row| row.message.clone()), made.and_then(|row| row.message.clone())];
-    for text in more.into_iter().flatten() {
+    // Its commands are for its own cluster.
+    for text in more.into_iter().flatten().map(|text| foreign(&text)) {
         if !said.iter().any(|known| known.contains(&text)) {
             said.push(text);
         }
     }
     let silent = there.and_then(|row| row.error.as_ref()).map(|error| format!(" ({peer} tells nothing more: {error})"));
     let cause = format!("{}{}", said.join("; "), silent.unwrap_or_default());
+    // Where it is put there is the peer's own choice.
+    let own = view.burst.and_then(ResourceExt::namespace).unwrap_or_default();
+    let namespace = hosted.map_or(&own, |row| &row.namespace);
     let there =
         format!("what keeps it is said in {peer}: `agentctl --context {peer} why {slot} --namespace {namespace}`");
-    let hint = match status.phase {
+    Verdict::unmet(status.phase.to_string(), cause, what_to_do(view, there))
+}
+
+/// `there`: how to ask its peer.
+fn what_to_do(view: &View<'_>, there: String) -> String {
+    match view.status.phase {
         BurstPhase::Accepted => format!("the certificate is on its way; {there}"),
         BurstPhase::Queued => format!("wait until the queue of its owner lets it start; {there}"),
         BurstPhase::ScalingUp => format!("wait until its nodes have come; {there}"),
@@ -428,7 +446,7 @@ fn ready(view: &View<'_>) -> Verdict {
             release(view).unwrap_or_else(|| "what became of the connection: `agentctl peers`".to_owned())
         }
         // The lead knows which brokers it had a connection to, and how that ended. Asking takes a right that reading does not.
-        BurstPhase::Joining if view.whole().is_none() => match root {
+        BurstPhase::Joining if view.whole().is_none() => match &view.found.mini_cluster {
             Some(root) => format!(
                 "{there}; which brokers Flux has lost: `agentctl shell {} --namespace {} -- flux overlay errors`",
                 root.name_any(),
@@ -437,6 +455,5 @@ fn ready(view: &View<'_>) -> Verdict {
             None => there,
         },
         _ => there,
-    };
-    Verdict::unmet(status.phase.to_string(), cause, hint)
+    }
 }

@@ -20,7 +20,7 @@ use super::find::{self, Kind, Match};
 use super::{Found, cluster_peer, flux_job, kueue};
 use crate::cli::Target;
 use crate::connect::{self, Agent};
-use crate::error::{Failure, Result};
+use crate::error::{Failure, Result, failed};
 use crate::kubernetes::{self, get, list};
 
 /// What a name stands for.
@@ -157,11 +157,10 @@ async fn fill(target: &Target, client: &Client, namespace: &str, found: &mut Fou
     let unseen = &mut found.unseen;
     found.job = seen(unseen, "the Job", job).flatten();
     if let Some(uid) = kueue::waiting(found.mini_cluster.as_ref(), found.job.as_ref()) {
-        let workload = kueue::workload(client, namespace, &uid).await.map_err(|error| {
-            Failure::new(format!("failed to read Workloads in {namespace}"))
-                .because(error)
-                .hint("may you read them? `kubectl auth can-i list workloads.kueue.x-k8s.io`")
-        });
+        let workload = kueue::workload(client, namespace, &uid).await.map_err(failed(
+            format!("failed to read Workloads in {namespace}"),
+            "may you read them? `kubectl auth can-i list workloads.kueue.x-k8s.io`",
+        ));
         found.workload = seen(unseen, "the Workload of Kueue", workload).flatten();
     }
     found.pods = seen(unseen, "the pods", pods).unwrap_or_default();

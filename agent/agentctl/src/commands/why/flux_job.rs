@@ -128,7 +128,10 @@ fn ended(job: &FluxJob) -> Verdict {
                 "" => "its message says why".to_owned(),
                 logs => format!("what it wrote: `{logs}`"),
             };
-            Verdict::unmet("JobFailed", status.message, format!("{logs}; to run it again, make another FluxJob"))
+            let (namespace, name) = (job.namespace().unwrap_or_default(), job.name_any());
+            let again =
+                format!("`kubectl get fluxjob {name} --namespace {namespace} -o json | kubectl replace --force -f -`");
+            Verdict::unmet("JobFailed", status.message, format!("{logs}; to run it again: {again}"))
         }
     }
 }

@@ -76,11 +76,13 @@ const WARNINGS: [(&str, &str); 3] = [(SPEC_SUPPORTED, "True"), (GROWN, "True"), 
 fn standing(found: &Found, type_: &str, good: &str) -> Option<Unmet> {
     let Said { type_, reason, message, .. } = said(found, type_).filter(|said| said.status != good)?;
     let (namespace, name) = key(found);
-    let hint = hints::standing(&type_, &reason, Object { namespace: &namespace, name: &name });
-    // What can be done comes after it.
-    let cause = match type_.as_str() {
-        CERTIFICATE_EXPOSED => message.split("; ").next().unwrap_or_default().to_owned(),
-        _ => message,
+    let (cause, hint) = match message.split_once("; ") {
+        // It says itself what can be done.
+        Some((cause, then)) if type_ == CERTIFICATE_EXPOSED => (cause.to_owned(), then.to_owned()),
+        _ => {
+            let hint = hints::standing(&type_, &reason, Object { namespace: &namespace, name: &name });
+            (message, hint)
+        }
     };
     Some(Unmet { condition: type_, reason, cause, hint })
 }
@@ -357,7 +359,9 @@ fn ended(found: &Found) -> Verdict {
     let lead = status.lead.pod.unwrap_or_else(|| format!("{name}-0"));
     let again = format!("; to run it again: `agentctl restart minicluster/{name} --namespace {namespace}`");
     let hint = match finished.reason.as_str() {
-        "DeadlineExceeded" => format!("raise deadlineSeconds{again}"),
+        "DeadlineExceeded" => {
+            format!("if its pods waited, make room; else raise deadlineSeconds (of a FluxJob: timeLimit){again}")
+        }
         _ => format!(
             "what the command said: `kubectl logs --selector job-name={name},batch.kubernetes.io/job-completion-index=0 \
              --tail=-1 --namespace {namespace}` (the lead was {lead}){again}"
@@ -377,9 +381,9 @@ fn not_suspended(found: &Found) -> Verdict {
         return Verdict::unmet("Suspended", "spec.suspend holds it back", hint);
     }
     if found.job.as_ref().is_some_and(|job| kueue::is_suspended(job) && !kueue::is_handed_on(job)) {
-        let hint =
-            "a queue (Kueue, for example) or a person suspended the Job: the queue's workload says what it waits for";
-        return Verdict::unmet("JobSuspended", "the Job is suspended, though the MiniCluster is not", hint);
+        let (namespace, name) = key(found);
+        let hint = hints::waiting(reason::JOB_SUSPENDED, Object { namespace: &namespace, name: &name });
+        return Verdict::unmet(reason::JOB_SUSPENDED, "the Job is suspended, though the MiniCluster is not", hint);
     }
     Verdict::Skip
 }
@@ -408,8 +412,15 @@ fn prerequisites(found: &Found) -> Verdict {
     {
         return Verdict::Skip;
     }
+    // The Job itself has been asked: it goes on by now.
+    if ready.reason == reason::JOB_SUSPENDED && found.job.is_some() {
+        return Verdict::Skip;
+    }
     if ready.reason == "Restarting" {
         return Verdict::unmet("Restarting", ready.message, "wait: its bursts leave and its Job is deleted first");
+    }
+    if ready.reason == "CertificateMissing" && found.hosted.is_some() {
+        return Verdict::unmet(ready.reason, ready.message, "nothing: the agent asks its root for it again");
     }
     let (namespace, name) = key(found);
     let hint = hints::waiting(&ready.reason, Object { namespace: &namespace, name: &name });

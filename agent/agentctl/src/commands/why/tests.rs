@@ -102,7 +102,7 @@ fn a_mini_cluster_without_bursts() {
         job["spec"]["suspend"] = true.into();
         Found {
             job: Some(of(job)),
-            ..at(root(json!([said("Ready", "False", "Suspended", "the Job is suspended")]), json!({})))
+            ..at(root(json!([said("Ready", "False", "JobSuspended", "Job flux/lake is suspended")]), json!({})))
         }
     };
     let joined = |conditions| Found {
@@ -164,7 +164,7 @@ fn a_mini_cluster_without_bursts() {
                     "Ready",
                     "False",
                     "CertificateMissing",
-                    "Secret lake-curve is gone while the instance runs"
+                    "Secret own does not exist in this namespace; the brokers' certificate is read from it"
                 )]),
                 json!({}),
             )),
@@ -395,10 +395,10 @@ fn a_burst() {
     };
     let lost =
         on_west(json!({"phase": "Lost", "reservedUntil": "2026-01-01T00:05:00Z", "conditions": [admitted.clone()],
-        "message": "west is out of contact; its ranks stay reserved until 2026-01-01T00:05:00Z"}));
+        "message": "west is out of contact; the ranks of west stay reserved until 2026-01-01T00:05:00Z"}));
     let reached =
         on_west(json!({"phase": "Lost", "lostSince": "2026-01-01T00:00:00Z", "conditions": [admitted.clone()],
-        "message": "west is out of contact and its brokers may still reach the lead broker"}));
+        "message": "west is out of contact, and brokers of west may still reach the lead broker"}));
     let removed = Found { peers: vec![peer("north", json!({}))], ..reached.clone() };
     let cases: Vec<(&str, Found)> = vec![
         ("ready", on_west(json!({"phase": "Ready", "readyBrokers": 3, "conditions": [admitted.clone()]}))),
@@ -413,24 +413,18 @@ fn a_burst() {
                 ..bursting(json!({}), json!({"observedGeneration": 1}))
             },
         ),
-        (
-            "no peers",
-            Found {
-                peers: Vec::new(),
-                ..bursting(json!({"peers": []}), json!({"message": "there is no ClusterPeer to place it on"}))
-            },
-        ),
+        ("no peers", Found { peers: Vec::new(), ..bursting(json!({"peers": []}), json!({})) }),
         (
             "a peer that does not exist",
             Found {
                 peers: vec![peer("vest", json!({}))],
-                ..bursting(json!({}), json!({"message": "west: there is no ClusterPeer of this name"}))
+                ..bursting(json!({}), json!({"message": "west: there is no ClusterPeer of this name; there are vest"}))
             },
         ),
         (
             "a peer that is not reached",
             away(
-                bursting(json!({}), json!({"message": "west: not connected"})),
+                bursting(json!({}), json!({"message": "west: not connected (why: `agentctl peers`)"})),
                 "Unreachable",
                 "203.0.113.7:30946 does not answer",
             ),
@@ -438,7 +432,7 @@ fn a_burst() {
         (
             "a certificate that ran out",
             away(
-                bursting(json!({}), json!({"message": "west: not connected"})),
+                bursting(json!({}), json!({"message": "west: not connected (why: `agentctl peers`)"})),
                 "CertificateExpired",
                 "the certificate of west ended at 2026-01-01T00:00:00Z",
             ),
@@ -447,7 +441,7 @@ fn a_burst() {
             "no labels match",
             bursting(
                 json!({"peers": [], "selector": {"matchLabels": {"region": "mars"}}}),
-                json!({"message": "there is no ClusterPeer to place it on"}),
+                json!({"message": "no ClusterPeer has the labels that the selector asks for (flux.bursting.clusters[].selector; of a FluxJob: overflow.selector of the FluxSetup); there are: west"}),
             ),
         ),
         ("no room anywhere", bursting(json!({"peers": []}), json!({"message": "west: 96 cores wanted, 12 free"}))),
@@ -496,7 +490,7 @@ fn a_burst() {
         (
             "no load balancer",
             on_west(
-                json!({"phase": "Provisioning", "conditions": [admitted.clone(), said("LeadAddress", "False", "WaitingForLoadBalancer", "the load balancer of the lead Service has no address yet")]}),
+                json!({"phase": "Provisioning", "conditions": [admitted.clone(), said("LeadAddress", "False", "WaitingForLoadBalancer", "the lead Service has no address of a load balancer yet: something in this cluster must provide load balancers; if there is no such Service, condition ServicesReady of the MiniCluster says why")]}),
             ),
         ),
         (

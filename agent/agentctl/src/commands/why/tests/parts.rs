@@ -1,5 +1,7 @@
 //! Which part of a MiniCluster is named, and in which order.
 
+use tributary::admin::MiniClusterRow;
+
 use super::*;
 use crate::commands::why::kueue;
 
@@ -12,8 +14,8 @@ fn every_part_that_fails_is_named_worst_first() {
         {"name": "on-its-way", "size": 1, "peer": "west"},
         {"name": "refused", "size": 1, "peer": "west"},
     ]);
-    let restart = "spec.size 3 (this instance has ranks for 2) differs from what the instance was started with; to start it \
-                   anew, set the annotation tributary.dev/restart to a new value";
+    let restart = "the instance was started before these changes: spec.size 3 (this instance has ranks for 2); to start it anew, \
+                   which ends its jobs: `agentctl restart minicluster/lake --namespace flux`";
     let conditions = json!([
         said("Ready", "True", "RestartRequired", "2 of 3 pods of this cluster are ready"),
         said("RestartRequired", "True", "FrozenPerIncarnation", restart),
@@ -55,8 +57,8 @@ fn every_part_that_fails_is_named_worst_first() {
 /// The danger: "is ready", and a Service is another's, a removed peer has the certificate, or fields have no effect.
 #[test]
 fn what_keeps_nothing_from_running_is_said_as_well() {
-    let exposed = "no peer any more, but still in possession of the certificate of this instance, with which its brokers can \
-                   join: west; start the instance anew with `agentctl rekey lake --namespace flux`";
+    let exposed = "clusters that are no peers any more still have the certificate of this instance, so their brokers can join: \
+                   west; start the instance anew, with another certificate: `agentctl rekey lake --namespace flux`; its jobs end";
     let ready = said("Ready", "True", "Running", "2 of 2 brokers of this cluster have joined");
     let with = |more: &[Value]| {
         let conditions: Vec<Value> = [ready.clone()].into_iter().chain(more.iter().cloned()).collect();
@@ -219,4 +221,38 @@ fn what_is_gone_and_what_waits_to_go_is_named() {
         [("a pod that needs a certificate that is gone", without_certificate), ("deleted after its pods", goes)];
     let texts = cases.map(|(case, found)| shown(case, &mini_cluster::explain(&found)));
     insta::assert_snapshot!(texts.join("\n\n"));
+}
+
+/// The danger: people look for who suspended a Job that runs.
+#[test]
+fn a_job_that_runs_is_suspended_no_more_whatever_the_status_still_says() {
+    let before = json!([said("Ready", "False", "JobSuspended", "Job flux/lake is suspended")]);
+    let pods = with_pods(vec![running(0, "True"), running(1, "False")]);
+    let unmet = mini_cluster::explain(&Found { mini_cluster: Some(root(before, json!({}))), ..pods }).unmet.unwrap();
+    assert_eq!(unmet.condition, "BrokersJoined", "{unmet:?}");
+}
+
+/// The danger: a command of the peer's, about its own cluster, is given the context of ours.
+#[test]
+fn a_command_in_the_words_of_a_peer_is_not_ours_to_paste() {
+    let command = |kind: &str| format!("{kind}: `agentctl resume minicluster/lake-burst-0 --namespace burst-east`");
+    let hosted = HostedRow { name: "lake-burst-0".into(), message: Some(command("hosted")), ..HostedRow::default() };
+    let made = MiniClusterRow {
+        name: "lake-burst-0".into(),
+        message: Some(command("made")),
+        hosted_for: Some("east".into()),
+        ..MiniClusterRow::default()
+    };
+    let status = ClusterStatus { hosted: vec![hosted], mini_clusters: vec![made], ..ClusterStatus::default() };
+    let west = ClusterRow { name: "west".into(), peer: None, status: Some(status), error: None };
+    let federation = FederationStatus { api_version: String::new(), cluster: "east".into(), clusters: vec![west] };
+    let admitted = said("Admitted", "True", "Accepted", "the peer accepted it");
+    let found = bursting(
+        json!({}),
+        // What comes over the wire has no backquotes.
+        json!({"peer": "west", "phase": "Joining", "message": command("hosted").replace('`', "'"), "conditions": [admitted]}),
+    );
+    let found = Found { federation: Some(federation), ..found };
+    let cause = burst::explain(&found, "lake-burst-0").unmet.unwrap().cause;
+    assert_eq!(cause, ["hosted", "made"].map(command).join("; ").replace('`', "'"));
 }
