@@ -192,7 +192,7 @@ async fn an_admitted_flux_job_stays_as_it_was_let_in_but_may_be_suspended_and_be
     };
     let job = json!({"size": 2, "environment": {"A": "1"}, "miniCluster": {"flux": {"optionFlags": "-v"}}});
     submit(&east, "held", job).await;
-    told(&east, "held", JobPhase::Waiting, "there is no FluxSetup").await;
+    told(&east, "held", JobPhase::Waiting, "no FluxSetup yet").await;
     // It is nobody's business before.
     merge("held", json!({"size": 1, "suspend": true})).await.unwrap();
     apply(setups(&east), "FluxSetup", "default", json!({"quota": {"brokers": 1}})).await;

@@ -26,12 +26,8 @@ pub(crate) fn second_replica(federation: &Federation, kubeconfig: &Path) -> Agen
     let cluster = &federation.clusters()[1];
     let (first, directory) = (federation.agent(1), federation.directory().join("west-standby"));
     let identity = federation.directory().join("west/identity");
-    let setup = Setup { cluster: cluster.name(), kubeconfig, identity: Some(&identity), extra: "" };
-    let agent = Agent::new(&directory, &setup).unwrap();
-    let config = directory.join("agent.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace(&agent.listen.to_string(), &first.listen.to_string())).unwrap();
-    agent
+    let named = Setup::new(cluster.name(), kubeconfig);
+    Agent::new(&directory, &Setup { identity: Some(&identity), listen: Some(first.listen), ..named }).unwrap()
 }
 
 /// The danger: agents of two releases end each other's bursts, of whose peers they have never heard.
@@ -41,15 +37,11 @@ async fn agents_of_another_release_do_not_start_beside_these() {
     make_namespace(&federation.client(0).await, "rival").await.unwrap();
     let kubeconfig = federation.clusters()[0].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
     for (watched, told) in
-        [("", "work on all namespaces already"), ("watch_namespaces = [\"rival\"]\n", "work on rival already")]
+        [("", "work on all namespaces already"), ("watch_namespaces = [\"rival\"]", "work on rival already")]
     {
-        let directory = federation.directory().join("rival");
-        let setup = Setup { cluster: "rival", kubeconfig: &kubeconfig, identity: None, extra: "" };
-        let agent = Agent::new(&directory, &setup).unwrap();
-        let config = directory.join("agent.toml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        let own = format!("[kubernetes]\nnamespace = \"rival\"\n{watched}");
-        std::fs::write(&config, text.replace("[kubernetes]\n", &own)).unwrap();
+        let own = format!("namespace = \"rival\"\n{watched}");
+        let setup = Setup { kubernetes: &own, ..Setup::new("rival", &kubeconfig) };
+        let agent = Agent::new(&federation.directory().join("rival"), &setup).unwrap();
         agent.start(&federation.group).unwrap();
         let expected = format!("{told} (Lease {SYSTEM}/tributary-agent");
         eventually("it does not start", async || {
@@ -187,7 +179,7 @@ async fn taken_back_and_drained(kubeconfig: &Path, east: &Place, west: &Place) {
     // First it waits for west to say that nothing is left there.
     eventually("it waits for a peer that is not drained", async || {
         let status = east.burst_now(ROOT, SLOT).await?.status.unwrap_or_default();
-        let said = status.phase == BurstPhase::Pending && status.message.contains("west: is drained");
+        let said = status.phase == BurstPhase::Pending && status.message.contains("west: drained by this cluster");
         if said { Ok(()) } else { Err(format!("{status:?}")) }
     })
     .await;

@@ -31,7 +31,7 @@ use tributary_sandbox::{ADMIN, AuditLog, Cluster, Group, Options, Sandbox};
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::chart::{self, PodProcess};
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::federation::{SYSTEM, tail};
 use tributary_tests::pages;
 use tributary_tests::scenario::{Place, interactive};
@@ -343,13 +343,7 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
     slice.address_type = "IPv6".to_owned();
     slice.endpoints[0].addresses = vec!["2001:db8::1".to_owned()];
     slices.create(&PostParams::default(), &slice).await.unwrap();
-    eventually("the slice of nobody's address is gone", async || {
-        match slices.get_opt(&other_family).await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("it is there".to_owned()),
-        }
-    })
-    .await;
+    gone(&slices, &other_family).await;
 
     // What somebody else changes of the way to the lead, and of what pods may connect to, is what it was.
     let before = slices.get(&own).await.unwrap().endpoints;
@@ -373,26 +367,14 @@ async fn whatever_else_an_agent_does(sandbox: &Sandbox, root: &Place, provider: 
 
     // Pods may connect to whatever they like again.
     confine(&provider.client, Value::Null).await;
-    eventually("the NetworkPolicy is gone", async || {
-        match policies.get_opt(&egress_name("first-burst-0")).await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("it is there".to_owned()),
-        }
-    })
-    .await;
+    gone(&policies, &egress_name("first-burst-0")).await;
 
     // A token that has ended is removed; the authority is replaced, and the peer takes the new one.
     let record = JoinTokenRecord { id: "late2345".into(), ..JoinTokenRecord::default() };
     let secrets: Api<Secret> = Api::namespaced(provider.client.clone(), SYSTEM);
     let token = record.secret(SYSTEM);
     secrets.create(&PostParams::default(), &token).await.unwrap();
-    eventually("the token that has ended is gone", async || {
-        match secrets.get_opt(&token.name_any()).await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("it is there".to_owned()),
-        }
-    })
-    .await;
+    gone(&secrets, &token.name_any()).await;
     let peers: Api<ClusterPeer> = Api::namespaced(root.client.clone(), SYSTEM);
     let before = peers.get("west").await.unwrap().spec.trust_bundle;
     agentctl(&kubeconfig, &["--context", "west", "identity", "rotate", "--yes"]).await.unwrap();

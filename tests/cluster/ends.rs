@@ -8,7 +8,7 @@ use serde_json::json;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::names;
 use tributary_tests::agent::ENDS;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::scenario::{Place, bursting};
 
 use crate::shared::{places, together};
@@ -55,10 +55,6 @@ async fn both_sides_of_a_tunnel_have_its_ends_and_they_go_with_their_mini_cluste
 
     east.delete("firth").await;
     for (place, name) in [(&east, "firth"), (&west, "firth-burst-0")] {
-        eventually(format!("the ends of {name} are gone"), async || {
-            let map = maps(place).get_opt(&names::ends(name)).await.map_err(|error| error.to_string())?;
-            map.map_or(Ok(()), |_| Err("they are there".to_owned()))
-        })
-        .await;
+        gone(&maps(place), &names::ends(name)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Agents that are killed, frozen and restarted.
+//! Agents that are killed and restarted.
 
 use std::time::Duration;
 
@@ -10,56 +10,10 @@ use tributary::api::names;
 use tributary_sandbox::Event;
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::eventually::eventually;
-use tributary_tests::federation::Federation;
-use tributary_tests::scenario::{Place, bursting};
+use tributary_tests::scenario::bursting;
 
-use crate::shared::{CLUSTERS, alone, places};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_provider_that_is_killed_at_any_phase_converges() {
-    let federation = alone().await;
-    let [east, west, north] = places(&federation, "killed").await;
-    let early = [BurstPhase::Offered, BurstPhase::Accepted, BurstPhase::Provisioning];
-    let late = [BurstPhase::Joining, BurstPhase::Ready];
-    // Two providers die beside each other.
-    tokio::join!(killed_at(&federation, 1, &early, &east, &west), killed_at(&federation, 2, &late, &east, &north));
-}
-
-async fn killed_at(federation: &Federation, index: usize, phases: &[BurstPhase], root: &Place, provider: &Place) {
-    let peer = CLUSTERS[index];
-    for (round, phase) in phases.iter().enumerate() {
-        let name = format!("{peer}-{round}");
-        let slot = format!("{name}-burst-0");
-        root.create(&name, bursting(1, json!([{"size": 2, "peer": peer}]))).await;
-        eventually(format!("{slot} is {phase:?} or further"), async || {
-            let burst = root.burst_now(&name, &slot).await?;
-            let seen = burst.status.unwrap_or_default().phase;
-            if seen >= *phase { Ok(()) } else { Err(format!("{seen:?}")) }
-        })
-        .await;
-        federation.agent(index).kill().unwrap();
-        federation.agent(index).start(&federation.group).unwrap();
-        root.burst(&name, &slot, BurstPhase::Ready).await;
-        root.delete(&name).await;
-        provider.empty(&slot).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_root_agent_that_is_killed_loses_nothing() {
-    let federation = alone().await;
-    let [east, west, _] = places(&federation, "root-killed").await;
-    east.create("steady", bursting(1, json!([{"size": 1, "peer": "west"}]))).await;
-    east.burst("steady", "steady-burst-0", BurstPhase::Ready).await;
-    let hosted = west.hosted().get("steady-burst-0").await.unwrap().uid();
-    federation.agent(0).kill().unwrap();
-    federation.agent(0).start(&federation.group).unwrap();
-    federation.connected().await;
-    east.burst("steady", "steady-burst-0", BurstPhase::Ready).await;
-    assert_eq!(west.hosted().get("steady-burst-0").await.unwrap().uid(), hosted, "the burst was made anew");
-    east.delete("steady").await;
-    west.empty("steady-burst-0").await;
-}
+use crate::availability::leads;
+use crate::shared::{alone, places};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_root_that_was_deleted_and_made_anew_while_cut_off_replaces_its_burst() {
@@ -145,13 +99,16 @@ async fn a_restarted_agent_writes_nothing() {
         if writes.is_empty() { Ok(()) } else { Err(format!("{writes:#?}")) }
     })
     .await;
-    let led = || federation.agent(0).log_text().matches("the agent runs").count();
-    let before = led();
-    federation.agent(0).stop(&federation.group).await.unwrap();
+    let before = west.hosted().get("calm-burst-0").await.unwrap();
+    let led = federation.agent(0).log_text().matches("this agent leads its cluster").count();
+    federation.agent(0).kill().unwrap();
     let marker = audit.marker().unwrap();
     federation.agent(0).start(&federation.group).unwrap();
-    eventually("the agent leads again", async || if led() > before { Ok(()) } else { Err("no") }).await;
+    leads(federation.agent(0), led + 1).await;
     federation.connected().await;
+    east.burst("calm", "calm-burst-0", BurstPhase::Ready).await;
+    let after = west.hosted().get("calm-burst-0").await.unwrap();
+    assert_eq!(before.uid(), after.uid(), "the burst stays");
     let writes = writes(marker);
     assert!(writes.is_empty(), "{writes:#?}\n{}", federation.agent(0).log_text());
     east.delete("calm").await;

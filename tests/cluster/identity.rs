@@ -45,15 +45,14 @@ async fn restart_as(federation: &Federation, authority: &Authority, cluster: &st
     std::fs::write(&file, text).unwrap();
 }
 
-/// Waits until east's ClusterPeer says why west is refused.
-async fn refusal(federation: &Federation, expected: &str) -> String {
-    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(0).await, SYSTEM);
-    eventually(format!("east refuses west ({expected})"), async || {
-        let peer = peers.get("west").await.map_err(|error| error.to_string())?;
+/// Waits until a ClusterPeer of an agent says why there is no connection.
+async fn refusal(agent: &Agent, peers: &Api<ClusterPeer>, peer: &str, expected: &str) -> String {
+    eventually(format!("{} is not connected with {peer} ({expected})", agent.name), async || {
+        let peer = peers.get(peer).await.map_err(|error| error.to_string())?;
         let condition = peer.status.unwrap_or_default().conditions.into_iter().find(|one| one.type_ == CONNECTED);
         match condition {
             Some(one) if one.reason == expected => Ok(one.message),
-            other => Err(format!("{other:?}; {}", tail(&federation.agent(0).log_text()))),
+            other => Err(format!("{other:?}; {}", tail(&agent.log_text()))),
         }
     })
     .await
@@ -66,12 +65,13 @@ async fn foreign_expired_and_misnamed_certificates_are_refused_with_a_condition_
     let now = Timestamp::now();
     let foreign = Authority::create("tests.example", now).unwrap();
     let own = Authority::load(&saved(&federation)).unwrap();
+    let (east, peers) = (federation.agent(0), Api::namespaced(federation.client(0).await, SYSTEM));
     restart_as(&federation, &foreign, "west", now).await;
-    refusal(&federation, "UntrustedCertificate").await;
+    refusal(east, &peers, "west", "UntrustedCertificate").await;
     restart_as(&federation, &own, "north", now).await;
-    let refused = refusal(&federation, "WrongIdentity").await;
+    let refused = refusal(east, &peers, "west", "WrongIdentity").await;
     assert!(refused.contains("north"), "{refused}");
-    let log = federation.agent(0).log_text();
+    let log = east.log_text();
     for reason in ["UntrustedCertificate", "WrongIdentity"] {
         assert!(log.contains(reason), "{reason} is not in the log:\n{}", tail(&log));
     }
@@ -102,15 +102,7 @@ async fn a_cluster_with_another_uid_is_refused() {
         peers.patch("west", &PatchParams::default(), &patch).await.unwrap();
     };
     pin(json!("00000000-0000-0000-0000-000000000000")).await;
-    eventually("east refuses west", async || {
-        let status = peers.get("west").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
-        match condition {
-            Some(one) if one.reason == "WrongClusterUID" => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
-    })
-    .await;
+    refusal(federation.agent(0), &peers, "west", "WrongClusterUID").await;
     assert!(federation.agent(0).log_text().contains("WrongClusterUID"));
     pin(serde_json::Value::Null).await;
     federation.connected().await;
@@ -130,25 +122,14 @@ async fn an_unknown_cluster_is_refused_and_told_so() {
     let kubeconfig = federation.clusters()[2].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
     let client = federation.client(2).await;
     tributary_tests::federation::make_namespace(&client, "stranger-system").await.unwrap();
-    let extra = "";
-    let setup = Setup { cluster: "stranger", kubeconfig: &kubeconfig, identity: Some(&identity), extra };
+    let (named, own) = (Setup::new("stranger", &kubeconfig), "namespace = \"stranger-system\"");
+    let setup = Setup { identity: Some(&identity), kubernetes: own, ..named };
     let stranger = Agent::new(&directory, &setup).unwrap();
-    let config = directory.join("agent.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    std::fs::write(&config, text.replace("[kubernetes]\n", "[kubernetes]\nnamespace = \"stranger-system\"\n")).unwrap();
     let peers: Api<ClusterPeer> = Api::namespaced(client, "stranger-system");
     let east = cluster_peer("east", &federation.agent(0).listen.to_string());
     peers.patch(&east.name_any(), &PatchParams::apply("tests").force(), &Patch::Apply(&east)).await.unwrap();
     stranger.start(&federation.group).unwrap();
-    eventually("the stranger is told that nobody knows it", async || {
-        let status = peers.get("east").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        let condition = status.conditions.into_iter().find(|one| one.type_ == CONNECTED);
-        match condition {
-            Some(one) if one.reason == "UnknownPeer" => Ok(()),
-            other => Err(format!("{other:?}; {}", tail(&stranger.log_text()))),
-        }
-    })
-    .await;
+    refusal(&stranger, &peers, "east", "UnknownPeer").await;
     assert!(federation.agent(0).log_text().contains("stranger"), "east does not log who knocked");
     stranger.stop(&federation.group).await.unwrap();
     federation.agent(2).start(&federation.group).unwrap();

@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 
 use jiff::SignedDuration;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
@@ -17,10 +18,12 @@ use tributary::api::peer::ClusterPeer;
 use tributary::federation::identity::{Authority, TrustBundle};
 use tributary_tests::agent::{AGENT_USER, Agent, Setup};
 use tributary_tests::agentctl::agentctl;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::federation::{Federation, make_namespace, tail};
 use tributary_tests::scenario::bursting;
 
+use crate::chaos::eyes::everything;
+use crate::chaos::oracle::{Keys, within_base64};
 use crate::shared::{alone, places};
 
 /// Namespace of these agents: beside those of the other tests, which rest meanwhile.
@@ -49,13 +52,9 @@ impl Side {
         let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
         let join = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let extra = format!("validity = {VALIDITY:?}\n{more}[federation.join]\nlisten = \"{join}\"\n");
-        let directory = federation.directory().join(name);
-        let setup = Setup { cluster: name, kubeconfig: &kubeconfig, identity: None, extra: &extra };
-        let agent = Agent::new(&directory, &setup).unwrap();
-        let config = directory.join("agent.toml");
-        let text = std::fs::read_to_string(&config).unwrap();
-        let text = text.replace("[kubernetes]\n", &format!("[kubernetes]\nnamespace = {SYSTEM:?}\n"));
-        std::fs::write(&config, text).unwrap();
+        let own = format!("namespace = {SYSTEM:?}");
+        let setup = Setup { kubernetes: &own, extra: &extra, ..Setup::new(name, &kubeconfig) };
+        let agent = Agent::new(&federation.directory().join(name), &setup).unwrap();
         agent.start(&federation.group).unwrap();
         Self { agent, client, kubeconfig }
     }
@@ -95,6 +94,29 @@ impl Side {
     }
 }
 
+/// Finds the secret of a token, which has no text of its own, as hex and as both kinds of base64.
+fn secret_of(token: &str) -> Keys {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Message {
+        #[prost(bytes = "vec", tag = "2")]
+        secret: Vec<u8>,
+    }
+    let coded = token.trim_start_matches("tributary-1.").replace('-', "+").replace('_', "/");
+    let whole = format!("{coded:=<0$}", coded.len().next_multiple_of(4));
+    let ByteString(bytes) = serde_json::from_value(whole.into()).unwrap();
+    let (message, _checksum) = bytes.split_last_chunk::<4>().unwrap();
+    let secret = <Message as prost::Message>::decode(message).unwrap().secret;
+    assert_eq!(secret.len(), 32);
+    let mut keys = Keys::default();
+    keys.add(&secret.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), "hex");
+    for offset in 0..3 {
+        let base64 = within_base64(&secret, offset);
+        keys.add(&base64.replace('+', "-").replace('/', "_"), "base64url");
+        keys.add(&base64, "base64");
+    }
+    keys
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authorities() {
     let federation = alone().await;
@@ -114,10 +136,16 @@ async fn a_token_makes_peers_and_their_bursts_outlive_certificates_and_authoriti
     assert_eq!(at_right.spec.cluster_uid, Some(card.cluster_uid));
     assert_eq!(at_left.metadata.labels.unwrap()["name"], "right");
 
-    // The secret of the token is nowhere in the cluster, and the token lets nobody else in.
-    let secrets: Api<Secret> = Api::namespaced(left.client.clone(), SYSTEM);
-    let all = serde_json::to_string(&secrets.list(&Default::default()).await.unwrap().items).unwrap();
-    assert!(!all.contains(token.trim_start_matches("tributary-1.")));
+    // The secret of the token is nowhere in the clusters, and the token lets nobody else in.
+    let keys = secret_of(&token);
+    let kept = serde_json::to_value(ByteString(token.clone().into_bytes())).unwrap();
+    assert!(keys.in_text(&token).is_some() && keys.in_object(&kept).is_some(), "it would be found");
+    for side in [&left, &right] {
+        for object in everything(&side.client).await.unwrap() {
+            assert_eq!(keys.in_object(&object), None, "{object}");
+        }
+        assert_eq!(keys.in_text(&side.agent.log_text()), None);
+    }
     third_cluster_says_who_it_is(&federation).await;
     let third = federation.clusters()[2].kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
     let again = agentctl(&third, &["join", &token, "--wait", "0s", "--agent-namespace", SYSTEM]).await.unwrap_err();
@@ -196,11 +224,7 @@ async fn a_token_that_has_ended(left: &Side, third: &std::path::Path) {
     let (name, record) = (secret.name_any(), JoinTokenRecord::read(&secret));
     JoinTokenRecord { expires: record.expires - SignedDuration::from_secs(120), ..record }.put(&mut secret);
     secrets.replace(&name, &PostParams::default(), &secret).await.unwrap();
-    eventually("the token that has ended is gone", async || match secrets.get_opt(&name).await {
-        Ok(None) => Ok(()),
-        other => Err(format!("{other:?}")),
-    })
-    .await;
+    gone(&secrets, &name).await;
     assert_eq!(closed(), before);
 }
 
@@ -221,7 +245,7 @@ async fn linked_with_what_cert_manager_issues(federation: &Federation, left: &Si
         .unwrap();
         let parts =
             [("tls.crt", issued.certificate()), ("tls.key", issued.expose_key()), ("ca.crt", issuer.certificate())];
-        let data = parts.map(|(key, text)| (key.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
+        let data = parts.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec())));
         let secret = Secret { data: Some(data.into()), ..secret };
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": secret.metadata, "type": secret.type_,
             "data": secret.data});

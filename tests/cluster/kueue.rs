@@ -63,8 +63,7 @@ async fn a_hosted_job_waits_for_the_queue_of_its_policy() {
     let waits = east.burst("lake", slot, BurstPhase::Queued).await.status.unwrap();
     let told = "west: its Job waits in queue guests of Kueue: 3 brokers start when the ClusterQueue there has room";
     assert_eq!(waits.message, told);
-    let hosted = west.hosted().get(slot).await.unwrap();
-    let status = hosted.status.unwrap();
+    let status = west.hosted().get(slot).await.unwrap().status.unwrap();
     assert!(status.queue.unwrap().waits_since.is_some());
     let why = async |index: usize, name: &str| {
         let kubeconfig = federation.clusters()[index].kubeconfig(ADMIN).unwrap();
@@ -88,11 +87,6 @@ async fn a_hosted_job_waits_for_the_queue_of_its_policy() {
     assert_eq!((evicted.ready_brokers, evicted.peer.as_deref()), (0, Some("west")));
     suspend(&west, slot, false).await;
     east.burst("lake", slot, BurstPhase::Ready).await;
-    // On a busy machine, a lease of some seconds may have run out.
-    if west.hosted().get(slot).await.unwrap().metadata.uid == hosted.metadata.uid {
-        let again = west.jobs().get(slot).await.unwrap();
-        assert_eq!(again.metadata.uid, job.metadata.uid, "it is the same instance");
-    }
     east.delete("lake").await;
     west.empty(slot).await;
 

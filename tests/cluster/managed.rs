@@ -1,7 +1,5 @@
 //! MiniClusters that `managedBy` leaves to another controller, as MultiKueue's external frameworks ask for.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -71,7 +69,8 @@ async fn what_another_controller_manages_is_left_alone() {
         Patch::Merge(json!({"spec": {"size": 3}, "metadata": {"annotations": {"tributary.dev/restart": "now"}}}));
     east.mini_clusters().patch("sent", &PatchParams::default(), &change).await.unwrap();
     let written = east.mini_clusters().get("sent").await.unwrap().metadata.resource_version;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    east.create("after", interactive(1)).await;
+    east.running("after").await;
     assert_eq!(made(&east, "sent").await, [""; 0]);
     assert_eq!(
         east.mini_clusters().get("sent").await.unwrap().metadata.resource_version,
@@ -90,7 +89,7 @@ async fn what_another_controller_manages_is_left_alone() {
     let row = row.clone().find(|row| row["name"] == "sent").unwrap_or_else(|| panic!("{status:#}"));
     assert_eq!(row["phase"], "LeftAlone", "{row}");
 
-    for name in ["twin", "plain", "named", "sent"] {
+    for name in ["twin", "plain", "named", "after", "sent"] {
         east.delete(name).await;
     }
 }
@@ -326,11 +325,13 @@ async fn a_mini_cluster_for_multikueue_gets_the_workload_that_is_dispatched() {
     workloads.create(&PostParams::default(), &theirs).await.unwrap();
     workloads.delete("minicluster-lake", &DeleteParams::default()).await.unwrap();
     north.change("lake", json!({"size": 2})).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    north.create("after", dispatched()).await;
+    workload(&north, "after", 3).await;
     assert_eq!(workloads.get_opt("minicluster-lake").await.unwrap(), None);
 
     north.delete("lake").await;
-    eventually("its Workload goes with it", async || {
+    north.delete("after").await;
+    eventually("their Workloads go with them", async || {
         let left = workloads.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items.len();
         if left == 0 { Ok(()) } else { Err(format!("{left} are left")) }
     })

@@ -48,8 +48,7 @@ async fn a_cluster_moves_from_the_flux_operator_and_the_corpus_runs() {
     let client = cluster.client(ADMIN).await.unwrap();
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = cluster.kubeconfig_in(AGENT_USER, Some("system:masters")).unwrap();
-    let setup = Setup { cluster: "old", kubeconfig: &kubeconfig, identity: None, extra: "" };
-    let agent = Agent::new(&directory.path().join("agent"), &setup).unwrap();
+    let agent = Agent::new(&directory.path().join("agent"), &Setup::new("old", &kubeconfig)).unwrap();
     let group = Group::start(Duration::from_secs(2), None).unwrap();
 
     let place = installed(&client).await;

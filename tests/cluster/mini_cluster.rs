@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tributary::api::minicluster::Phase;
 use tributary::api::{labels, names};
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::scenario::interactive;
 
 use crate::shared::{places, together};
@@ -35,13 +35,7 @@ async fn a_mini_cluster_runs_and_has_what_users_and_tools_see() {
     assert!(!serde_json::to_string(&config).unwrap().contains(&key), "the secret key is in the ConfigMap");
     assert!(east.services().get("lake").await.unwrap().spec.unwrap().cluster_ip.as_deref() == Some("None"));
     east.delete("lake").await;
-    eventually("its objects go with it", async || {
-        match east.jobs().get_opt("lake").await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("the Job is there".to_owned()),
-        }
-    })
-    .await;
+    gone(&east.jobs(), "lake").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

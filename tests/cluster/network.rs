@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tributary::api::hosted_burst::{BurstPhase, PreflightFinding};
 use tributary::api::labels::condition;
 use tributary::api::names;
@@ -17,7 +16,7 @@ use tributary_sandbox::annotations;
 use tributary_tests::agent::{NOWHERE, agent_pod};
 use tributary_tests::curve_server::CurveServer;
 use tributary_tests::eventually::eventually;
-use tributary_tests::scenario::{Place, address_pod, bursting, said_back};
+use tributary_tests::scenario::{Place, address_pod, bursting, said_back, says_back};
 
 use crate::shared::{places, quiet, together};
 
@@ -76,15 +75,7 @@ async fn the_lead_service_follows_whatever_way_leads_to_the_root() {
     balance(&east, &names::lead("ford"), json!({"ip": "203.0.113.6"})).await;
     leads_to(&west, "ford-burst-0", "203.0.113.6", Some(8_050)).await;
 
-    let listener = TcpListener::bind((LEAD, 8_050)).await.unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut tcp, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut reader, mut writer) = tcp.split();
-                let _ = tokio::io::copy(&mut reader, &mut writer).await;
-            });
-        }
-    });
+    says_back(LEAD).await.unwrap();
     address_pod(&east, "ford", LEAD).await;
     address_pod(&west, "ford-burst-0", BROKER).await;
     by(&east, "ford", json!({"type": "Tunnel"})).await;

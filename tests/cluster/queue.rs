@@ -10,7 +10,7 @@ use tributary::api::labels::{self, condition, reason};
 use tributary::api::minicluster::MiniCluster;
 use tributary::api::minicluster::Phase;
 use tributary_sandbox::annotations;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::scenario::{Place, interactive};
 
 use crate::shared::{alone, places, together};
@@ -72,15 +72,11 @@ pub(crate) async fn taken(place: &Place, running: u32, waiting: u32) {
 /// A FluxJob waits for a FluxSetup, gets its MiniCluster, ends when that is taken away, and goes by its time to live.
 pub(crate) async fn a_job_ends_and_goes(place: &Place) {
     submit(place, "brief", json!({"ttlAfterFinished": "0s"})).await;
-    told(place, "brief", JobPhase::Waiting, "there is no FluxSetup").await;
+    told(place, "brief", JobPhase::Waiting, "no FluxSetup yet").await;
     quota(place, json!({})).await;
     until(place, "brief", JobPhase::Running).await;
     place.delete("brief").await;
-    eventually("it goes with its end", async || match jobs(place).get_opt("brief").await {
-        Ok(None) => Ok(()),
-        other => Err(format!("{other:?}")),
-    })
-    .await;
+    gone(&jobs(place), "brief").await;
     setups(place).delete("default", &Default::default()).await.unwrap();
 }
 
@@ -124,11 +120,7 @@ async fn jobs_and_mini_clusters_start_as_the_quota_has_room_and_keep_it_through_
     let status = until(&east, "first", JobPhase::Finished).await;
     assert_eq!((status.result, status.exit_code), (Some(JobResult::Succeeded), Some(0)));
     east.running("second").await;
-    eventually("the MiniCluster of the first is gone", async || match east.mini_clusters().get_opt("first").await {
-        Ok(None) => Ok(()),
-        other => Err(format!("{:?}", other.map(|found| found.map(|found| found.name_any())))),
-    })
-    .await;
+    gone(&east.mini_clusters(), "first").await;
     its_time_counts_through_a_restart(&east, "second", 7200).await;
     // More room is used at once; less ends nobody.
     quota(&east, json!({"brokers": 8})).await;

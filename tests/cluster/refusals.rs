@@ -7,8 +7,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::api::events::v1::Event;
+use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kube::{Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -17,7 +17,7 @@ use tributary::api::hosted_burst::BurstPhase;
 use tributary::api::labels::condition;
 use tributary::api::minicluster::Phase;
 use tributary_sandbox::annotations;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone, never};
 use tributary_tests::scenario::{Place, bursting, interactive};
 
 use crate::queue::{apply, jobs, setups, submit, taken, told, until};
@@ -56,10 +56,7 @@ impl Policy {
     async fn made(place: &Place, operation: &str, reason: &str) -> Self {
         let policy = Self::about(place, ("batch", "jobs"), operation, reason).await;
         if operation == "CREATE" {
-            let job = json!({"metadata": {"name": "tried"}, "spec": {"template": {"spec": {
-                "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
-            }}}});
-            counts(&place.jobs(), job).await;
+            counts(&place.jobs(), job(), NIGHT).await;
         }
         policy
     }
@@ -77,7 +74,7 @@ impl Policy {
             "matchConstraints": {"resourceRules": [{
                 "apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [kind],
             }]},
-            "validations": [{"expression": allows, "message": "the night shift makes nothing", "reason": reason}],
+            "validations": [{"expression": allows, "message": NIGHT, "reason": reason}],
         });
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(of(place));
         made(&policies, json!({"metadata": {"name": name}, "spec": spec})).await;
@@ -98,15 +95,24 @@ impl Policy {
     }
 }
 
-/// Waits until a policy refuses such objects.
-async fn counts<K>(api: &Api<K>, object: Value)
+fn job() -> Value {
+    json!({"metadata": {"name": "tried"}, "spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
+    }}}})
+}
+
+/// What policies here say.
+const NIGHT: &str = "the night shift makes nothing";
+
+/// Waits until such objects are refused, and this is said.
+async fn counts<K>(api: &Api<K>, object: Value, said: &str)
 where
     K: Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug,
 {
     let object: K = serde_json::from_value(object).unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually("the policy counts", async || match api.create(&dry, &object).await {
-        Err(kube::Error::Api(status)) if status.message.contains("night shift") => Ok(()),
+    eventually(format!("{said} counts"), async || match api.create(&dry, &object).await {
+        Err(kube::Error::Api(status)) if status.message.contains(said) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
@@ -163,7 +169,7 @@ async fn bursts_run_beside_policies_of_the_provider_and_say_what_those_refuse() 
     let allows = "has(object.metadata.ownerReferences)";
     let bare = Policy::that(&west, ("", "pods"), "CREATE", "Forbidden", allows).await;
     let pod = json!({"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    counts(&west.pods(), pod).await;
+    counts(&west.pods(), pod, NIGHT).await;
     let sized = |size: u32| json!([{"size": size, "maxSize": 2, "peer": "west"}]);
     east.create("lake", bursting(1, sized(1))).await;
     east.burst("lake", "lake-burst-0", BurstPhase::Ready).await;
@@ -247,17 +253,7 @@ async fn a_webhook_that_never_answers_is_named() {
         "rules": [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}],
     }]});
     made(&webhooks, hook).await;
-    // Until the API server asks it.
-    let job = json!({"metadata": {"name": "tried"}, "spec": {"template": {"spec": {
-        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}],
-    }}}});
-    let job = serde_json::from_value(job).unwrap();
-    let dry = PostParams { dry_run: true, ..PostParams::default() };
-    eventually("the webhook is asked", async || match east.jobs().create(&dry, &job).await {
-        Err(kube::Error::Api(status)) if status.message.contains("silence.example.org") => Ok(()),
-        other => Err(format!("{other:?}")),
-    })
-    .await;
+    counts(&east.jobs(), job(), "silence.example.org").await;
     refused(&east, "waits", Phase::Pending, &["create Job", "silence.example.org", "mended or removed"]).await;
     webhooks.delete("silence", &DeleteParams::default()).await.unwrap();
     east.running("waits").await;
@@ -342,11 +338,8 @@ async fn a_refused_flux_job_has_ended_with_the_reason_and_holds_nothing() {
     assert_eq!((status.result, reason(&status).as_str()), (Some(JobResult::Failed), "Refused"));
     assert!(status.message.starts_with("its MiniCluster is refused: spec."), "{}", status.message);
     taken(&east, 0, 0).await;
-    eventually("nothing is left that could run later", async || match east.mini_clusters().get_opt("quotes").await {
-        Ok(None) => Ok(()),
-        other => Err(format!("{other:?}")),
-    })
-    .await;
+    // Nothing is left that could run later.
+    gone(&east.mini_clusters(), "quotes").await;
 
     // It waits in line, and turns invalid there: who waits behind it has its turn.
     east.create("first", interactive(2)).await;
@@ -398,7 +391,7 @@ async fn a_flux_job_that_a_policy_refuses_keeps_its_place_and_runs_once_that_is_
     let policy = Policy::about(&east, ("flux-framework.org", "miniclusters"), "CREATE", "Forbidden").await;
     let tried = json!({"apiVersion": "flux-framework.org/v1alpha2", "kind": "MiniCluster",
         "metadata": {"name": "tried"}, "spec": interactive(1)});
-    counts(&east.mini_clusters(), tried).await;
+    counts(&east.mini_clusters(), tried, NIGHT).await;
     submit(&east, "many", json!({"size": 1})).await;
     waits("many", "its MiniCluster cannot be made now: ", 0).await;
     policy.removed().await;
@@ -419,9 +412,15 @@ async fn a_flux_job_waits_for_room_in_a_resource_quota_and_runs_once_there_is_so
         let status = told(&east, name, JobPhase::Ready, "its MiniCluster waits for room in a ResourceQuota: ").await;
         assert!(status.message.contains("exceeded quota: none"), "{}", status.message);
         taken(&east, 1, 0).await;
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let still = until(&east, name, JobPhase::Ready).await;
-        assert_eq!((still.admitted, still.result), (status.admitted, None), "it keeps its place");
+        never("it loses its place", Duration::from_secs(3), async || {
+            let now = match jobs(&east).get(name).await {
+                Ok(job) => job.status.unwrap_or_default(),
+                Err(error) => return Some(error.to_string()),
+            };
+            let kept = (now.phase, &now.admitted, now.result) == (JobPhase::Ready, &status.admitted, None);
+            (!kept).then(|| format!("{now:?}"))
+        })
+        .await;
         no_quota(&east).await;
         until(&east, name, JobPhase::Running).await;
         jobs(&east).delete(name, &DeleteParams::default()).await.unwrap();
@@ -442,11 +441,7 @@ async fn the_end_of_a_flux_job_is_told_before_anything_of_it_goes() {
             east.annotate_pod(&name, 0, annotations::EXIT, exit).await;
             let status = ended(&east, &name).await;
             assert_eq!((status.result, status.exit_code), (Some(result), exit.parse().ok()), "{}", status.message);
-            eventually("its MiniCluster goes", async || match east.mini_clusters().get_opt(&name).await {
-                Ok(None) => Ok(()),
-                other => Err(format!("{:?}", other.map(|found| found.map(|found| found.name_any())))),
-            })
-            .await;
+            gone(&east.mini_clusters(), &name).await;
         }
     }
 }

@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 use kube::ResourceExt;
 use kube::config::Kubeconfig;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tributary::api::hosted_burst::BurstPhase;
 use tributary_tests::agent::AGENT_USER;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::Federation;
+use tributary_tests::metrics::asked;
 use tributary_tests::scenario::bursting;
 use tributary_tests::tcp_way::{Way, way};
 
@@ -47,14 +46,7 @@ async fn a_standby_whose_watches_stand_still_takes_no_running_burst_for_evicted(
     let standby = second_replica(&federation, &kubeconfig);
     standby.start(&federation.group).unwrap();
     eventually("the standby has listed everything", async || {
-        let said = async {
-            let mut stream = TcpStream::connect(standby.health).await?;
-            stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n").await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            std::io::Result::Ok(answer)
-        };
-        let answer = said.await.map_err(|error| error.to_string())?;
+        let answer = asked(standby.health, "/readyz").await.map_err(|error| error.to_string())?;
         if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
     })
     .await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::hosted_burst::BurstPhase;
@@ -14,6 +14,7 @@ use tributary_tests::eventually::{eventually, never};
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::{bursting, interactive};
 
+use crate::policy::import;
 use crate::shared::{places, quiet, together};
 
 /// An object of the provider's own users.
@@ -104,23 +105,12 @@ fn collisions() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// Changes what east may place on west, and waits until the agent knows it.
-async fn import(client: &Client, policy: Value) {
-    let peers: Api<ClusterPeer> = Api::namespaced(client.clone(), SYSTEM);
-    let patch = Patch::Merge(json!({"spec": {"import": policy}}));
-    let changed = peers.patch("east", &PatchParams::default(), &patch).await.unwrap().metadata.generation;
-    eventually("the agent has seen the policy", async || {
-        let seen = peers.get("east").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
-        if seen.observed_generation >= changed { Ok(()) } else { Err(format!("{seen:?}, not {changed:?}")) }
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slot_named_like_what_the_provider_has_is_refused_and_nothing_of_it_is_touched() {
     let federation = quiet().await;
     let [east, west, _] = places(&federation, "names").await;
-    import(&west.client, json!({"egress": {"allow": []}})).await;
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
+    import(&peers, json!({"egress": {"allow": []}})).await;
     let mut all = Vec::new();
     for (slot, object, kind) in collisions() {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -153,7 +143,7 @@ async fn a_slot_named_like_what_the_provider_has_is_refused_and_nothing_of_it_is
     }
     east.delete("honest").await;
     west.empty("honest-0").await;
-    import(&west.client, json!({"egress": null})).await;
+    import(&peers, json!({"egress": null})).await;
 }
 
 /// A name that is taken after a burst was let in: nothing is known of it before it is needed.
@@ -161,6 +151,7 @@ async fn a_slot_named_like_what_the_provider_has_is_refused_and_nothing_of_it_is
 async fn a_burst_that_comes_to_need_a_taken_name_is_given_back_and_the_object_stays() {
     let federation = quiet().await;
     let [east, west, _] = places(&federation, "later").await;
+    let peers: Api<ClusterPeer> = Api::namespaced(federation.client(1).await, SYSTEM);
     east.create("calm", named("calm-0")).await;
     east.create("other", named("other-0")).await;
     for (root, slot) in [("calm", "calm-0"), ("other", "other-0")] {
@@ -169,7 +160,7 @@ async fn a_burst_that_comes_to_need_a_taken_name_is_given_back_and_the_object_st
     let policy = json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "calm-0-egress"},
         "spec": {"podSelector": {"matchLabels": {"app": "db"}}, "policyTypes": ["Egress"]}});
     let theirs = Theirs::make(&west.client, "later", policy).await;
-    import(&west.client, json!({"egress": {"allow": []}})).await;
+    import(&peers, json!({"egress": {"allow": []}})).await;
     let burst = east.burst("calm", "calm-0", BurstPhase::Rejected).await;
     let refusal = burst.status.unwrap().refusals.remove(0);
     assert_eq!(refusal.reason, "NameTaken", "{}", refusal.message);
@@ -178,7 +169,7 @@ async fn a_burst_that_comes_to_need_a_taken_name_is_given_back_and_the_object_st
     west.empty("calm-0").await;
     let other = east.burst_now("other", "other-0").await.unwrap().status.unwrap_or_default();
     assert_eq!(other.phase, BurstPhase::Ready, "it runs on: {other:?}");
-    import(&west.client, json!({"egress": null})).await;
+    import(&peers, json!({"egress": null})).await;
     for root in ["calm", "other"] {
         east.delete(root).await;
     }

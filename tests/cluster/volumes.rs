@@ -7,7 +7,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 use tributary::api::labels::{RESTART, condition};
 use tributary_sandbox::annotations;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::scenario::Place;
 
 /// What the agents of this place are allowed to make.
@@ -82,13 +82,8 @@ pub(crate) async fn volumes_are_made_bound_and_removed(place: &Place) {
     for name in ["tidy", "stranger", "greedy"] {
         place.delete(name).await;
     }
-    eventually("the volume that was to stay is gone with its MiniCluster", async || {
-        match this.volumes.get_opt("default.tidy.more").await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(volume) => Err(format!("{:?}", volume.metadata)),
-        }
-    })
-    .await;
+    // The volume that was to stay goes with its MiniCluster.
+    gone(&this.volumes, "default.tidy.more").await;
     let now = this.volumes.get("default.stranger.data").await.unwrap();
     assert_eq!(
         (now.meta().uid.clone(), now.spec),
@@ -151,16 +146,7 @@ impl Volumes<'_> {
     }
 
     async fn is_gone(&self, name: &str) {
-        eventually(format!("the volume of {name} is gone"), async || {
-            let claim = self.claims.get_opt(&format!("{name}.data")).await.map_err(|error| error.to_string())?;
-            let volume = self.volumes.get_opt(&format!("default.{name}.data")).await;
-            let volume = volume.map_err(|error| error.to_string())?;
-            if claim.is_none() && volume.is_none() {
-                Ok(())
-            } else {
-                Err(format!("{:?} {:?}", claim.map(|claim| claim.metadata), volume.map(|volume| volume.status)))
-            }
-        })
-        .await;
+        gone(&self.claims, &format!("{name}.data")).await;
+        gone(&self.volumes, &format!("default.{name}.data")).await;
     }
 }

@@ -10,9 +10,9 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::ResourceExt;
 use kube::api::{Api, AttachParams, DeleteParams, ListParams};
 use kube::config::Kubeconfig;
-use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{Mutex, MutexGuard};
@@ -22,7 +22,7 @@ use tributary::federation::identity::Authority;
 use tributary::federation::identity::files::Existing;
 use tributary_sandbox::{Access, Group, annotations};
 use tributary_tests::agent::{Agent, Setup};
-use tributary_tests::eventually::{be_more_patient, eventually};
+use tributary_tests::eventually::{be_more_patient, eventually, gone};
 use tributary_tests::federation::{SYSTEM, apply_crds, apply_peer, cluster_peer, make_namespace, tail};
 use tributary_tests::scenario::Place;
 
@@ -105,8 +105,8 @@ impl Ground {
             authority.issue(&cluster.name, now, day)?.write(&identity, Existing::Refuse)?;
             let kubeconfig = directory.join("kubeconfig");
             one_context(cluster, &kubeconfig)?;
-            let setup =
-                Setup { cluster: &cluster.name, kubeconfig: &kubeconfig, identity: Some(&identity), extra: LEASE };
+            let named = Setup::new(&cluster.name, &kubeconfig);
+            let setup = Setup { identity: Some(&identity), extra: LEASE, ..named };
             agents.push(Agent::new(&directory, &setup)?);
         }
         for cluster in &clusters {
@@ -185,7 +185,10 @@ impl Ground {
         let mut places = Vec::new();
         for cluster in &self.clusters[..2] {
             let client = cluster.client().await.expect("a client");
-            gone(&client, namespace).await;
+            let namespaces = Api::<Namespace>::all(client.clone());
+            // That of a run before.
+            let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
+            gone(&namespaces, namespace).await;
             make_namespace(&client, namespace).await.expect("a namespace is made");
             places.push(Place { client, namespace: namespace.to_owned() });
         }
@@ -247,18 +250,6 @@ async fn nobody_works_in(cluster: &Access) -> anyhow::Result<()> {
          it, helm uninstall it first",
         cluster.name
     )
-}
-
-async fn gone(client: &Client, namespace: &str) {
-    let namespaces = Api::<Namespace>::all(client.clone());
-    let _ = namespaces.delete(namespace, &DeleteParams::default()).await;
-    eventually(format!("namespace {namespace} of a run before is gone"), async || {
-        match namespaces.get_opt(namespace).await.map_err(|error| error.to_string())? {
-            None => Ok(()),
-            Some(_) => Err("it is still there".to_owned()),
-        }
-    })
-    .await;
 }
 
 /// Connections of brokers outlast a cut by two minutes more than this: a test that waits until they are given up.

@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use tributary_sandbox::Access;
 use tributary_tests::agentctl::{agentctl, document};
 use tributary_tests::chart;
-use tributary_tests::eventually::eventually;
+use tributary_tests::eventually::{eventually, gone};
 use tributary_tests::federation::SYSTEM;
 use tributary_tests::scenario::Place;
 
@@ -105,13 +105,7 @@ impl Installed<'_> {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let namespaces = Api::<Namespace>::all(self.client.clone());
         let _ = namespaces.delete(SYSTEM, &DeleteParams::default()).await;
-        eventually("the agents' namespace is gone", async || {
-            match namespaces.get_opt(SYSTEM).await.map_err(|error| error.to_string())? {
-                None => Ok(()),
-                Some(left) => Err(format!("{:?}", left.status)),
-            }
-        })
-        .await;
+        gone(&namespaces, SYSTEM).await;
     }
 }
 

@@ -16,7 +16,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tributary::api::burst::BurstStatus;
 use tributary::api::hosted_burst::BurstPhase;
@@ -26,7 +25,7 @@ use tributary_sandbox::{ClusterOptions, Component, NodeGroup, Options, Sandbox};
 use tributary_tests::agentctl::agentctl;
 use tributary_tests::eventually::eventually;
 use tributary_tests::federation::{Federation, LEASE, SHORT, SYSTEM};
-use tributary_tests::scenario::{Place, address_pod, bursting, said_back};
+use tributary_tests::scenario::{Place, address_pod, bursting, said_back, says_back};
 use tributary_tests::udp_way::{Way, way};
 
 /// Set, the lane runs.
@@ -168,7 +167,7 @@ impl Ground {
             return;
         }
         self.east.running(&slot.root).await;
-        listen(slot).await;
+        says_back(slot.lead()).await.unwrap();
         address_pod(&self.east, &slot.root, slot.lead()).await;
         let provider = &self.providers[slot.provider];
         address_pod(provider, &slot.name(), slot.broker()).await;
@@ -187,8 +186,12 @@ impl Ground {
         self.come_back().await;
         join_all(slots.iter().map(|slot| self.settled(slot))).await;
         let after = join_all(slots.iter().map(|slot| self.hosted(slot))).await;
-        if began.elapsed() < LEASE_TIME {
+        let lasted = began.elapsed();
+        if lasted < LEASE_TIME {
             assert_eq!(after, before, "a blip moves nothing");
+        } else {
+            let skipped = format!("a blip moves nothing: after {lasted:.1?} a lease may have run out");
+            let _ = writeln!(std::io::stderr(), "SKIPPED: {skipped}");
         }
 
         let began = Instant::now();
@@ -388,19 +391,6 @@ async fn path_to(federation: &Federation, east: &Place, providers: &[Place]) -> 
     agent.start(&federation.group).unwrap();
     federation.connected().await;
     path
-}
-
-/// Stands for a slot's lead broker: says what it is told.
-async fn listen(slot: &Slot) {
-    let listener = TcpListener::bind((slot.lead(), 8_050)).await.unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut tcp, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let (mut reader, mut writer) = tcp.split();
-                let _ = tokio::io::copy(&mut reader, &mut writer).await;
-            });
-        }
-    });
 }
 
 /// Whether a broker of a slot on its first provider gets an answer from the lead.

@@ -87,7 +87,7 @@ pub struct Agent {
     program: Mutex<Option<PathBuf>>,
 }
 
-/// What an agent's configuration needs besides addresses.
+/// What an agent's configuration needs besides addresses of its own.
 pub struct Setup<'a> {
     /// Name of the cluster.
     pub cluster: &'a str,
@@ -95,8 +95,19 @@ pub struct Setup<'a> {
     pub kubeconfig: &'a Path,
     /// Directory with its identity; none: the agent makes one.
     pub identity: Option<&'a Path>,
+    /// More TOML in the section `kubernetes`.
+    pub kubernetes: &'a str,
+    /// Where it listens for peers; none: at an address of its own.
+    pub listen: Option<SocketAddr>,
     /// More TOML, after everything else.
     pub extra: &'a str,
+}
+
+impl<'a> Setup<'a> {
+    /// An agent with an identity of its own making, and nothing besides.
+    pub fn new(cluster: &'a str, kubeconfig: &'a Path) -> Self {
+        Self { cluster, kubeconfig, identity: None, kubernetes: "", listen: None, extra: "" }
+    }
 }
 
 impl Agent {
@@ -106,7 +117,7 @@ impl Agent {
         let agent = Self {
             name: setup.cluster.to_owned(),
             directory: directory.to_owned(),
-            listen: free_udp()?,
+            listen: setup.listen.map_or_else(free_udp, Ok)?,
             admin: free_tcp()?,
             health: free_tcp()?,
             webhook: free_tcp()?,
@@ -115,7 +126,7 @@ impl Agent {
         };
         let mut text = String::new();
         writeln!(text, "[cluster]\nname = {:?}", setup.cluster)?;
-        writeln!(text, "[kubernetes]\nkubeconfig = {:?}", setup.kubeconfig)?;
+        writeln!(text, "[kubernetes]\nkubeconfig = {:?}\n{}", setup.kubeconfig, setup.kubernetes)?;
         writeln!(text, "[admin]\nlisten = \"{}\"\n[health]\nlisten = \"{}\"", agent.admin, agent.health)?;
         // The API server is on this machine too.
         writeln!(text, "[webhook]\nlisten = \"{0}\"\nurl = \"https://{0}\"", agent.webhook)?;

@@ -1,8 +1,11 @@
 //! Waiting for what a real cluster does in its own time.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::sync::OnceLock;
 use std::time::Duration;
+
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 
 /// How long anything may take that is not a test of time itself: machines are shared.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -38,6 +41,15 @@ pub async fn eventually<T, E: Display>(what: impl Display, mut look: impl AsyncF
             }
         }
     }
+}
+
+/// Waits until there is no object of this name.
+pub async fn gone<K: Resource + Clone + Debug + DeserializeOwned>(api: &Api<K>, name: &str) {
+    eventually(format!("{}/{name} is gone", api.resource_url()), async || match api.get_opt(name).await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
 }
 
 /// Looks for `time`, and panics as soon as `look` finds something within it.

@@ -188,8 +188,8 @@ impl Federation {
         self.authority.issue(cluster.name(), now, A_DAY)?.write(&identity, Existing::Refuse)?;
         // The agents of tests may do what the chart lets them do: a rule that it lacks fails them.
         let kubeconfig = cluster.kubeconfig_in(AGENT_USER, None)?;
-        let setup =
-            Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: Some(&identity), extra: self.extra };
+        let named = Setup::new(cluster.name(), &kubeconfig);
+        let setup = Setup { identity: Some(&identity), extra: self.extra, ..named };
         Agent::new(&directory, &setup)
     }
 

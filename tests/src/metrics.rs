@@ -35,12 +35,19 @@ pub fn series() -> BTreeMap<String, Described> {
     all.flat_map(|metric| metric.series().into_iter().map(move |name| (name, metric))).collect()
 }
 
-/// What an agent shows at `health`, by series with its labels.
-pub async fn shown(health: SocketAddr) -> std::io::Result<BTreeMap<String, f64>> {
+/// What an agent answers at `health`, with the head of the answer.
+pub async fn asked(health: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = tokio::net::TcpStream::connect(health).await?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n").await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// What an agent shows at `health`, by series with its labels.
+pub async fn shown(health: SocketAddr) -> std::io::Result<BTreeMap<String, f64>> {
+    let answer = asked(health, "/metrics").await?;
     let lines = answer.lines().filter(|line| line.starts_with("tributary_"));
     Ok(lines
         .filter_map(|line| line.rsplit_once(' '))

@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 use tributary::api::burst::Burst;
 use tributary::api::hosted_burst::{BurstPhase, HostedBurst};
 use tributary::api::labels;
@@ -17,7 +17,7 @@ use tributary::api::minicluster::{MiniCluster, MiniClusterStatus};
 use tributary::api::names;
 use tributary::contract::LeadAddress;
 
-use crate::eventually::eventually;
+use crate::eventually::{eventually, gone};
 
 /// Group, version and kind.
 pub type Kind = (&'static str, &'static str, &'static str);
@@ -120,13 +120,7 @@ impl Place {
     /// If it does not go.
     pub async fn delete(&self, name: &str) {
         self.mini_clusters().delete(name, &DeleteParams::default()).await.expect("the MiniCluster is there");
-        eventually(format!("MiniCluster {name} is gone"), async || {
-            match self.mini_clusters().get_opt(name).await.map_err(|error| error.to_string())? {
-                None => Ok(()),
-                Some(_) => Err("it is still there".to_owned()),
-            }
-        })
-        .await;
+        gone(&self.mini_clusters(), name).await;
     }
 
     /// The status of a MiniCluster.
@@ -249,6 +243,20 @@ pub async fn address_pod(place: &Place, job: &str, address: Ipv4Addr) {
     let name = pods.items[0].name_any();
     let status = Patch::Merge(json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}));
     place.pods().patch_status(&name, &PatchParams::default(), &status).await.unwrap();
+}
+
+/// Stands for a lead broker: says back what it is told.
+pub async fn says_back(lead: Ipv4Addr) -> std::io::Result<()> {
+    let listener = TcpListener::bind((lead, 8_050)).await?;
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = tcp.split();
+                let _ = tokio::io::copy(&mut reader, &mut writer).await;
+            });
+        }
+    });
+    Ok(())
 }
 
 /// Says something to whoever is behind the tunnel, from an address.

@@ -70,6 +70,11 @@ impl<'ast> Visit<'ast> for Reader {
                 let text = call.args.first().map(text).unwrap_or_default();
                 self.said().failures.push(text);
             }
+            if names.ends_with(&["failed".to_owned()]) && call.args.len() == 2 {
+                let [what, hint] = [0, 1].map(|index| text(&call.args[index]));
+                self.said().failures.push(what);
+                self.said().hints.push(hint);
+            }
         }
         visit::visit_expr_call(self, call);
     }

@@ -28,6 +28,7 @@ use tributary_tests::scenario::{Place, bursting};
 
 use crate::figures::{figure, percentiles};
 use crate::local::{of_each, settled};
+use crate::operator::cpu;
 use crate::wire::now;
 
 const NAMESPACE: &str = "bench";
@@ -134,16 +135,6 @@ impl Provider {
     fn cpu(&self) -> anyhow::Result<Duration> {
         cpu(self.federation.agent(0).pid().context("the agent has ended")?)
     }
-}
-
-/// CPU that a process has used.
-fn cpu(process: u32) -> anyhow::Result<Duration> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).context("the agent has ended")?;
-    let (_, fields) = stat.rsplit_once(')').context("no figures")?;
-    let ticks = |index: usize| fields.split_whitespace().nth(index).and_then(|text| text.parse::<u64>().ok());
-    let (user, system) = ticks(11).zip(ticks(12)).context("no figures")?;
-    // A tick is a hundredth of a second on Linux, for all that look from outside the kernel.
-    Ok(Duration::from_millis((user + system) * 10))
 }
 
 fn desired(peer: &str, number: usize) -> DesiredBurst {

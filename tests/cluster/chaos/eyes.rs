@@ -291,7 +291,7 @@ fn key(cluster: usize, kind: &'static str, object: &DynamicObject) -> Key {
 ///
 /// # Errors
 /// What the API server says.
-pub(super) async fn everything(client: &Client) -> kube::Result<Vec<Value>> {
+pub(crate) async fn everything(client: &Client) -> kube::Result<Vec<Value>> {
     let mut all = Vec::new();
     let found = Discovery::new(client.clone()).run().await?;
     for (resource, capabilities) in found.groups().flat_map(kube::discovery::ApiGroup::recommended_resources) {

@@ -176,14 +176,12 @@ pub(super) fn pairs() -> impl Iterator<Item = (usize, usize)> {
 /// Two replicas at one address: only the one that leads listens. The second one is of another version, if there is one.
 fn replicas(cluster: &Cluster, directory: &Path) -> [Agent; 2] {
     let kubeconfig = cluster.kubeconfig_in(AGENT_USER, None).unwrap();
-    let [first, second] = [0, 1].map(|replica| {
-        let setup = Setup { cluster: cluster.name(), kubeconfig: &kubeconfig, identity: None, extra: EXTRA };
-        let directory = directory.join(format!("{}-{replica}", cluster.name()));
-        (Agent::new(&directory, &setup).unwrap(), directory.join("agent.toml"))
-    });
-    let text = std::fs::read_to_string(&second.1).unwrap();
-    let (own, shared) = (second.0.listen.to_string(), first.0.listen.to_string());
-    std::fs::write(&second.1, text.replace(&own, &shared)).unwrap();
-    second.0.becomes(other_version());
-    [first.0, second.0]
+    let replica = |number: u8, listen| {
+        let setup = Setup { listen, extra: EXTRA, ..Setup::new(cluster.name(), &kubeconfig) };
+        Agent::new(&directory.join(format!("{}-{number}", cluster.name())), &setup).unwrap()
+    };
+    let first = replica(0, None);
+    let second = replica(1, Some(first.listen));
+    second.becomes(other_version());
+    [first, second]
 }

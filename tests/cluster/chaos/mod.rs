@@ -20,9 +20,9 @@
 //! | `CHAOS_SECONDS=n` | for how long |
 
 mod driver;
-mod eyes;
+pub(crate) mod eyes;
 mod ground;
-mod oracle;
+pub(crate) mod oracle;
 mod oracle_tests;
 mod rest;
 

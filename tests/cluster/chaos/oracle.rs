@@ -15,7 +15,7 @@ pub(super) const OWNER: &str = "chaos-owner";
 
 /// Secret keys that were seen in Secrets.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     /// Whose it is, by each form of it that could be found in a text.
     forms: BTreeMap<String, String>,
 }
@@ -33,11 +33,16 @@ impl Keys {
                     None if name.ends_with(".key") && line.len() >= 40 => line,
                     None => continue,
                 };
-                let forms = [key.to_owned()].into_iter().chain((0..3).map(|offset| within_base64(key, offset)));
-                self.forms.extend(forms.map(|form| (form, format!("{name} of {whose}"))));
+                self.add(key, &format!("{name} of {whose}"));
             }
         }
         self.forms.len() > before
+    }
+
+    /// A key that shall be found as this text, and as base64 of a text that has it.
+    pub(crate) fn add(&mut self, key: &str, whose: &str) {
+        let forms = (0..3).map(|offset| within_base64(key.as_bytes(), offset)).chain([key.to_owned()]);
+        self.forms.extend(forms.map(|form| (form, whose.to_owned())));
     }
 
     /// How many there are.
@@ -46,12 +51,12 @@ impl Keys {
     }
 
     /// Whose key is in a text.
-    pub(super) fn in_text(&self, text: &str) -> Option<&str> {
+    pub(crate) fn in_text(&self, text: &str) -> Option<&str> {
         self.forms.iter().find(|(form, _)| text.contains(form.as_str())).map(|(_, whose)| whose.as_str())
     }
 
-    /// Whose key is in an object that is no Secret.
-    pub(super) fn in_object(&self, object: &Value) -> Option<&str> {
+    /// Whose key is in an object.
+    pub(crate) fn in_object(&self, object: &Value) -> Option<&str> {
         match object {
             Value::String(text) => self.in_text(text),
             Value::Array(items) => items.iter().find_map(|item| self.in_object(item)),
@@ -65,9 +70,9 @@ impl Keys {
     }
 }
 
-/// What base64 makes of a text that begins at this offset from a multiple of three bytes, whatever is around it.
-fn within_base64(text: &str, offset: usize) -> String {
-    let padded = [&vec![0; offset], text.as_bytes()].concat();
+/// What base64 makes of bytes that begin at this offset from a multiple of three, with anything around them.
+pub(crate) fn within_base64(bytes: &[u8], offset: usize) -> String {
+    let padded = [&vec![0; offset], bytes].concat();
     let (first, last) = ((offset * 8).div_ceil(6), padded.len() * 8 / 6);
     let whole = serde_json::to_value(ByteString(padded)).expect("bytes have a JSON form");
     whole.as_str().unwrap_or_default()[first..last].to_owned()

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tributary_api::SPECS;
 use tributary_api::minicluster::{self, MiniCluster};
@@ -300,7 +301,7 @@ pub(crate) const REVIEW: Target = Target {
         for (object, source) in converted.iter().zip(objects).filter(|_| whole) {
             assert_eq!(object["apiVersion"], wanted);
             // API servers refuse what is not of the types of its definition, before they ask anybody to convert it.
-            if !is_of_its_types(source) {
+            if serde_json::from_value::<ObjectMeta>(source["metadata"].clone()).is_err() || !is_of_its_types(source) {
                 continue;
             }
             let other = if wanted.ends_with("v1alpha2") {
