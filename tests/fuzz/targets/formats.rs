@@ -126,7 +126,8 @@ fn made() -> Certificate {
 
 /// Whatever a certificate has between quotes is a secret until the contrary is known.
 fn no_value_in(text: &str, said: &str, public: Option<&str>) {
-    for value in text.split('"').skip(1).step_by(2).filter(|value| value.len() >= 16 && Some(*value) != public) {
+    let is_public = |value: &str| public.is_some_and(|public| public.contains(value));
+    for value in text.split('"').skip(1).step_by(2).filter(|value| value.len() >= 16 && !is_public(value)) {
         assert!(!said.contains(value), "a value is in: {said}");
     }
 }
