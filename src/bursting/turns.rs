@@ -62,7 +62,7 @@ impl<K: Ord + Clone> Pace<K> {
         turn
     }
 
-    /// Whether it is the turn of a thing now. If not, that costs it nothing: who asks too fast is answered at the pace.
+    /// Takes a turn now if there is one. If not, nothing is charged, so a caller that asks too fast still gets its turns.
     pub(crate) fn try_turn(&mut self, key: &K, now: Mono) -> bool {
         let before = self.buckets.get(key).copied();
         let its_turn = self.turn(key, now) <= now;

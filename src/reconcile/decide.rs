@@ -64,7 +64,7 @@ pub struct Maintenance {
     pub services: Upkeep,
 }
 
-/// How far objects beside the Job follow the spec.
+/// How far a running instance follows its spec: the objects beside the Job, and the settings of the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Upkeep {
     /// Not at all: the spec cannot be rendered.
@@ -72,8 +72,8 @@ pub enum Upkeep {
     None,
     /// What is missing is made again; what is there stays as it is.
     Missing,
-    /// So, but for what the user has edited since it began. An agent of another version made it, and would render more of it
-    /// differently.
+    /// Like `Missing`, but fields that the user has written or edited follow as well. For an instance that an agent of another
+    /// version started: the rest of its objects would be rendered differently.
     Edited,
     /// All follow.
     All,
@@ -327,7 +327,7 @@ fn maintenance(
     let followed = match (services, frozen, rendering) {
         (Upkeep::All, ..) => followed(),
         (Upkeep::Edited, Some(frozen), Ok(present)) => {
-            followed().map(|change| change.edited(&frozen.spec, &present.boot.spec))
+            followed().map(|change| change.of_written_fields(&frozen.spec, &present.boot.spec))
         }
         _ => None,
     }
@@ -345,9 +345,9 @@ fn maintenance(
     }
 }
 
-/// How many brokers a lead that starts now waits for: as many as are wanted by now, and no more than its Job has: where another
-/// edit waits for a restart, what is followed has the size of before. Followers complete only with a command that has ended
-/// well: should its lead be lost before it has completed too, the next one must not wait for them.
+/// The text for [`QUORUM_KEY`]. It asks for no more brokers and nodes of this cluster than the Job has: while another edit waits
+/// for a restart, `running` may have an older, larger size. If followers have completed, which they do only with a command that
+/// has ended well, and the lead was lost before it could say so, it is [`NOTHING_TO_DO`].
 fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     let wanted = running?.boot.files.get(QUORUM_KEY)?;
     let facts = known.job.facts()?;
@@ -360,14 +360,18 @@ fn quorum(known: &Known, running: Option<&Rendered>) -> Option<String> {
     if is_done {
         return Some(NOTHING_TO_DO.to_owned());
     }
-    // The lines below it say something else.
-    let (number, rest) = wanted.split_at(wanted.find('\n').unwrap_or(wanted.len()));
-    // One that somebody has scaled to nothing still has something to do.
+    // 0 would mean [`NOTHING_TO_DO`], also where somebody scaled the Job to 0.
     let most = facts.parallelism.max(1);
-    Some(match number.parse() {
-        Ok(number) if most < number => format!("{most}{rest}"),
-        _ => wanted.clone(),
-    })
+    let capped = |number: &str| number.parse().map_or(number.to_owned(), |number: i32| number.min(most).to_string());
+    let mut lines: Vec<String> = wanted.split('\n').map(str::to_owned).collect();
+    // Brokers of its own, and in the third line nodes of its own.
+    for line in [0, 2] {
+        if let Some(line) = lines.get_mut(line) {
+            let (own, rest) = line.split_at(line.find(' ').unwrap_or(line.len()));
+            *line = capped(own) + rest;
+        }
+    }
+    Some(lines.join("\n"))
 }
 
 /// Whether the instance of this Job has run: see `status.lead`.
@@ -643,7 +647,8 @@ mod tests {
         assert_eq!(quorum(2, "4\n"), "2\n");
         assert_eq!(quorum(4, "4\n"), "4\n");
         assert_eq!(quorum(4, "2\n"), "2\n", "minSize");
-        assert_eq!(quorum(2, "4\n8\n"), "2\n8\n", "the lines below it stay");
+        assert_eq!(quorum(2, "4\n8\n4 8\n"), "2\n8\n2 8\n", "what bursts have stays");
+        assert_eq!(quorum(2, "4\n\n4 0\n"), "2\n\n2 0\n");
         assert_eq!(quorum(0, "4\n"), "1\n", "0 would say that nothing is to be done");
     }
 

@@ -314,6 +314,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
     }
     let annotation = |name: &str| job.metadata.annotations.as_ref().and_then(|all| all.get(name)).cloned();
     let boot_digest = annotation(labels::BOOT_DIGEST);
+    let applied_suspend = annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true");
     let facts = JobFacts {
         uid: job.uid().unwrap_or_default(),
         adopted: boot_digest.is_none(),
@@ -330,7 +331,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
         restart: annotation(labels::RESTART),
         queue: job.labels().get(labels::KUEUE_QUEUE).cloned(),
         elastic: annotation(labels::KUEUE_ELASTIC).as_deref() == Some("true"),
-        held_back: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
+        applied_suspend,
         left_to: left_to(job.spec.managed_by.as_ref()),
     };
     if job.metadata.deletion_timestamp.is_some() {
@@ -338,7 +339,7 @@ pub(crate) fn job_state(job: &JobView, mini_cluster: &str) -> JobState {
     }
     let keys = annotation(labels::APPLIED_JOB_LABELS).unwrap_or_default();
     let settings = Box::new(JobSettings {
-        applied_suspend: annotation(labels::APPLIED_SUSPEND).as_deref() == Some("true"),
+        applied_suspend,
         deadline: job.spec.active_deadline_seconds,
         backoff_limit: job.spec.backoff_limit,
         labels: job.labels().clone(),

@@ -76,14 +76,15 @@ impl JobChange {
         }
     }
 
-    /// Of this, what users have written or edited. What they never wrote, another version may render otherwise.
+    /// Keeps only changes of fields that the user's spec has, or had when the instance started. The others are defaults, and an
+    /// agent of another version may have had other defaults.
     #[must_use]
-    pub(crate) fn edited(self, before: &Value, now: &Value) -> Self {
-        let is_edited =
+    pub(crate) fn of_written_fields(self, before: &Value, now: &Value) -> Self {
+        let is_written =
             |field: &str| [before, now].iter().any(|spec| spec.get(field).is_some_and(|value| !value.is_null()));
         Self {
-            deadline: self.deadline.filter(|_| is_edited("deadlineSeconds")),
-            backoff_limit: self.backoff_limit.filter(|_| is_edited("backoffLimit")),
+            deadline: self.deadline.filter(|_| is_written("deadlineSeconds")),
+            backoff_limit: self.backoff_limit.filter(|_| is_written("backoffLimit")),
             ..self
         }
     }

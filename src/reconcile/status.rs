@@ -25,9 +25,9 @@ use super::quota_gate::Reservation;
 use super::refusal::CANNOT_MAINTAIN;
 use super::summary;
 
-mod podless;
+mod missing_pods;
 
-use podless::{handed_on, pods_not_made, suspended};
+use missing_pods::{handed_on, pods_not_made, suspended};
 
 /// Whether the two differ only in progress, which may be told a second later: bursts without a holder, a reason or a ready broker;
 /// phases and messages of bursts; and what was used, where the root has no budget.
@@ -133,8 +133,8 @@ pub struct JobFacts {
     pub queue: Option<String>,
     /// Kueue lets its size change while it runs: see [`tributary_api::labels::KUEUE_ELASTIC`].
     pub elastic: bool,
-    /// `spec.suspend` of its MiniCluster was true when that was carried over last.
-    pub held_back: bool,
+    /// `spec.suspend` of the MiniCluster when the agent last wrote it to the Job.
+    pub applied_suspend: bool,
     /// Another controller than Kubernetes' own, which would make its pods: `spec.managedBy`.
     pub left_to: Option<String>,
 }
@@ -154,9 +154,9 @@ impl JobFacts {
         }
     }
 
-    /// Until the pods that nobody has made are told; `None`: there are none. `told` is the last status: one that has grown a
-    /// moment ago gets its pods, too.
-    pub(crate) fn unmade_in(&self, told: Option<&MiniClusterStatus>, now: Timestamp) -> Option<Duration> {
+    /// Time left until the status reports missing pods (`PodsNotMade`); `None`: none are missing, or another reason explains it.
+    /// The time starts again when `Ready` becomes `NotAllReady`, so a MiniCluster that has just grown gets its time.
+    pub(crate) fn pods_not_made_after(&self, told: Option<&MiniClusterStatus>, now: Timestamp) -> Option<Duration> {
         let waits = self.unmade > 0 && !self.has_lost && !self.suspended && self.outcome.is_none();
         let started = self.started.filter(|_| waits)?;
         let ready = told.and_then(|told| conditions::find(&told.conditions, condition::READY));
@@ -497,22 +497,19 @@ fn ready(facts: &Facts<'_>, phase: Phase, ending: Option<&Ending>, now: Timestam
     match phase {
         Phase::Running => {
             let wanted = facts.mini_cluster.spec.size().max(job.parallelism);
-            let mut sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
-            // Of one that has just grown, none was made yet.
-            let told = facts.mini_cluster.status.as_ref().map(|status| status.size);
-            let waits = told == Some(job.parallelism) && !are_up(facts, job);
-            let unmade = pods_not_made(facts, job, now).filter(|_| waits);
-            let reason = if unmade.is_some() { reason::PODS_NOT_MADE } else { reason::NOT_ALL_READY };
-            if let Some(why) = unmade {
-                sentence = format!("{sentence}; {why}");
-            }
+            let sentence = format!("{} of {wanted} pods of this cluster are ready", job.ready);
             if !are_up(facts, job) {
-                return fails(reason, sentence + job.pause());
+                // A Job that was scaled a moment ago has not had its time yet.
+                let same_size = facts.mini_cluster.status.as_ref().is_some_and(|last| last.size == job.parallelism);
+                return match pods_not_made(facts, job, now).filter(|_| same_size) {
+                    Some(why) => fails(reason::PODS_NOT_MADE, format!("{sentence}; {why}")),
+                    None => fails(reason::NOT_ALL_READY, sentence + job.pause()),
+                };
             }
             if facts.restart_required.is_empty() {
                 return Statement::holds(condition::READY, "Running", sentence);
             }
-            sentence += "; a restart is needed: see the condition RestartRequired";
+            let sentence = sentence + "; a restart is needed: see the condition RestartRequired";
             Statement::holds(condition::READY, condition::RESTART_REQUIRED, sentence)
         }
         Phase::Suspended => match &job.queue {

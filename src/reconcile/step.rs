@@ -68,7 +68,8 @@ pub(crate) fn step(view: &View, gate: &dyn QuotaGate) -> Decision {
     };
     let deadline = decision.deadline.told.is_some().then_some(DEADLINE_RETRY);
     // What is told of them then is told once, and changes when pods are made.
-    let unmade = known.job.facts().and_then(|job| job.unmade_in(known.mini_cluster.status.as_ref(), view.now.wall));
+    let unmade =
+        known.job.facts().and_then(|job| job.pods_not_made_after(known.mini_cluster.status.as_ref(), view.now.wall));
     let unmade = unmade.filter(|left| !left.is_zero());
     let held = decision.held.is_some().then_some(HELD_RETRY);
     decision.and_again(expiry).and_again(deadline).and_again(unmade).and_again(held)

@@ -217,14 +217,15 @@ fn followed(frozen: &Boot, mini_cluster: &MiniCluster, new: Option<&Boot>) -> Op
     Some(MiniCluster { spec, ..mini_cluster.clone() })
 }
 
-/// Bursts that no size is written for have the one that they started with. Where only a `maxSize` was, that was counted when the
-/// Burst was made, perhaps of a root that was smaller by then: waited for is what it has in any case.
+/// Gives a burst without a written size the size that it started with. If only `maxSize` was written, its Burst took the root's
+/// size when it was made, which we do not know here. So the smaller of the root's two sizes counts: the lead must not wait for
+/// more brokers than the burst has.
 fn fix_unwritten_sizes(spec: &mut MiniClusterSpec, frozen: &Boot) {
     let Ok(map) = RankMap::parse_canonical(&frozen.rank_map) else { return };
     let (root, started) = (&map.root().name, spec_of(frozen));
     let before: BTreeMap<_, _> = started.bursts(root).collect();
-    let (names, least): (Vec<_>, _) =
-        (spec.bursts(root).map(|(name, _)| name).collect(), spec.size().min(started.size()));
+    let names: Vec<_> = spec.bursts(root).map(|(name, _)| name).collect();
+    let least = spec.size().min(started.size());
     let began = |name: &String| {
         let cluster = before.get(name)?;
         match (cluster.size, cluster.max_size) {
@@ -237,8 +238,8 @@ fn fix_unwritten_sizes(spec: &mut MiniClusterSpec, frozen: &Boot) {
     }
 }
 
-/// The pod of `spec.services` is replaced when it changes, unless what its scripts are made of does: they are among the frozen
-/// files. Nor does it get more than it was started with: a queue has counted that.
+/// Whether `spec.services` can follow without a restart: the inputs of its scripts are the same (scripts are frozen files), and
+/// it asks for no more than at the start, which a queue has counted.
 fn services_follow(frozen: &Boot, new: &Boot) -> bool {
     let (before, now) = (service_requests(frozen), service_requests(new));
     if now.iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0)) {
@@ -593,6 +594,21 @@ mod tests {
         let new = crate::render(&present, &context).unwrap().boot;
         let running = running(&frozen, &present, Some(&new), &context).unwrap().boot;
         assert_eq!(differences(&frozen, Some(&running), &new), [""; 0]);
+    }
+
+    /// The danger: the command of a single broker waits for ever for brokers that come when jobs ask for them.
+    #[test]
+    fn a_root_of_one_hears_that_its_burst_is_on_demand_now() {
+        let of = |mode: &str| -> MiniCluster {
+            let spec = format!("flux: {{bursting: {{clusters: [{{size: 4, mode: {mode}}}], wait: {{for: All}}}}}}");
+            let spec = format!("{{size: 1, containers: [{{command: a}}], {spec}}}");
+            serde_saphyr::from_str(&format!("{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {spec}}}"))
+                .unwrap()
+        };
+        let context = Context::default();
+        let [frozen, new] = ["Always", "OnDemand"].map(|mode| crate::render(&of(mode), &context).unwrap().boot);
+        let running = running(&frozen, &of("OnDemand"), Some(&new), &context).unwrap().boot;
+        assert_eq!([frozen, running].map(|boot| boot.files[QUORUM_KEY].clone()), ["1\n4\n1 0\n", "1\n0\n1 0\n"]);
     }
 
     #[test]

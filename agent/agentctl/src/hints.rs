@@ -322,7 +322,7 @@ pub(crate) fn waiting(reason: &str, object: Object<'_>) -> String {
              flux.curveCertSecret out: then the agent makes a certificate"
         }
         "JobSuspended" => {
-            "a queue (Kueue, for example) or a person suspended the Job. The queue's workload says what it waits for; who else: \
+            "a person or another controller suspended the Job. The managed fields say who: \
              `kubectl get job {name} --namespace {namespace} -o yaml --show-managed-fields`"
         }
         "Queued" => {
@@ -403,7 +403,9 @@ pub(crate) const CANNOT_RESTART: &str =
 /// What a MiniCluster runs with or without, against its spec: by the type and the reason of a condition.
 pub(crate) fn standing(type_: &str, reason: &str, root: Object<'_>) -> String {
     let text = match type_ {
-        condition::GROWN if reason == condition::RESTART_REQUIRED => return restart(root),
+        condition::GROWN if reason == condition::RESTART_REQUIRED => {
+            "the message names the command; or write back the size that it has"
+        }
         condition::GROWN => return root.fill(&format!("{LINE}; or write back the size that it has")),
         condition::SPEC_SUPPORTED => "leave these fields out: they have no effect, or none where the message says so",
         condition::SERVICES_READY if reason == "CannotCreate" => {

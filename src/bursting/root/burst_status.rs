@@ -107,11 +107,7 @@ pub(crate) fn step(view: &BurstView, claimed: &dyn Claims) -> BurstStep {
     // An API server makes null of an object whose last field is taken away, and refuses that.
     status.times = Some(times).filter(|times| *times != PhaseTimestamps::default());
     status.observed_generation = view.burst.metadata.generation;
-    let made = status.frozen.get_or_insert_with(|| Box::new(super::frozen::of(&view.burst.spec)));
-    if made.size == 0 {
-        // An older agent recorded none.
-        made.size = view.burst.spec.size;
-    }
+    status.frozen.get_or_insert_with(|| Box::new(super::frozen::of(&view.burst.spec)));
     conditions::conclude(&mut status, old, view, agreement, &mut notes);
     BurstStep { status, notes, wake }
 }

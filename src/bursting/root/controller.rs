@@ -82,8 +82,8 @@ pub(crate) struct Root {
     first: FirstRound<ObjectKey>,
     /// When Bursts are looked at whose answers change at will.
     pace: Mutex<Pace<BurstUid>>,
-    /// When peers that ask for certificates are answered.
-    asked: Mutex<Pace<ClaimKey>>,
+    /// How often a peer gets the certificate of a burst.
+    credential_pace: Mutex<Pace<ClaimKey>>,
     fresh: Arc<WriteCache<Burst>>,
     pub(crate) looker: Arc<Looker>,
     /// Status writes of one process follow each other: each is made from the one before.
@@ -97,7 +97,7 @@ impl Root {
         let queue = Queue::in_lines(shared.clock.clone(), move |_| Line::Here(own.clone()));
         let (first, fresh, writing) = (FirstRound::default(), Arc::default(), Arc::default());
         let (looker, pace) = (Arc::new(Looker::new(shared.clone(), queue.clone())), Mutex::default());
-        Self { shared, applier, queue, first, pace, asked: Mutex::default(), fresh, looker, writing }
+        Self { shared, applier, queue, first, pace, credential_pace: Mutex::default(), fresh, looker, writing }
     }
 
     /// What a change of which object means for which key.
@@ -391,7 +391,7 @@ impl Root {
         let key = ObjectKey::of(&*burst);
         let peers = self.shared.peers();
         let grant = credential::grant(&burst, peer, peers.get(peer), &request)?;
-        credential::take_turn(&mut self.asked.lock(), peer, &request, self.shared.clock.mono())?;
+        credential::take_turn(&mut self.credential_pace.lock(), peer, &request, self.shared.clock.mono())?;
         if let Grant::Record(status) = grant {
             self.record(&burst, &status).await.map_err(|error| {
                 let error = chain(&error);

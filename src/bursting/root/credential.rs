@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_all_the_time_is_put_off_and_who_asks_as_agents_do_never() {
+    fn a_flood_of_requests_is_put_off_and_the_pace_of_agents_never_is() {
         let at = |millis| Mono::from_start(Duration::from_millis(millis));
         let mut asked = Pace::default();
         let mut answered = |peer: &str, now| take_turn(&mut asked, &peer.into(), &request(), now).is_ok();

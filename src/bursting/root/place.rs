@@ -226,7 +226,7 @@ pub(crate) fn roomy(
         let reason = match fit {
             Ok(Fit::Roomy(_) | Fit::Growing(_)) => return Ok(peer),
             Ok(Fit::Unknown) => {
-                "it does not tell what room it has (export.capacity of our ClusterPeer there)".to_owned()
+                "it does not tell what room it has (export.capacity of this cluster's ClusterPeer there)".to_owned()
             }
             Ok(Fit::Short(reason)) | Err(reason) => reason,
         };
@@ -341,18 +341,16 @@ fn short(what: &str, wanted: u32, free: u32) -> Result<u32, String> {
 
 /// Whether policy and quotas over there leave enough.
 fn quotas(wish: &Wish, capacity: &Capacity, claimed: Claimed) -> Result<(), String> {
-    if let Some(free) = capacity.free_bursts {
-        let free = free.saturating_sub(claimed.bursts);
-        // Without an import it says 0.
-        short("burst", 1, free)
-            .map_err(|_| "our ClusterPeer there has no import, or import.maxBursts leaves none".to_owned())?;
+    // Without an import it says 0.
+    if capacity.free_bursts.is_some_and(|free| free <= claimed.bursts) {
+        return Err("this cluster's ClusterPeer there has no import, or import.maxBursts leaves none".to_owned());
     }
-    if let Some(free) = capacity.free_brokers {
-        let (wanted, free) = (wish.max_size, free.saturating_sub(claimed.brokers));
-        let limited = || {
-            format!("{wanted} brokers are wanted (maxSize), import.maxBrokers of our ClusterPeer there leaves {free}")
-        };
-        short("brokers", wanted, free).map_err(|_| limited())?;
+    let free = capacity.free_brokers.map(|free| free.saturating_sub(claimed.brokers));
+    if let Some(free) = free.filter(|free| wish.max_size > *free) {
+        let wanted = wish.max_size;
+        return Err(format!(
+            "{wanted} brokers are wanted (maxSize), import.maxBrokers of this cluster's ClusterPeer there leaves {free}"
+        ));
     }
     capacity.room(&wish.namespace).map_or(Ok(()), |left| granted(wish, left, claimed))
 }
@@ -539,7 +537,7 @@ mod tests {
 
     /// The danger: "suspended", and nobody knows by whom; or "4 brokers wanted, 2 free", and nobody knows whose limit that is.
     #[test]
-    fn who_passed_a_peer_over_says_what_can_be_done() {
+    fn the_reason_for_passing_over_a_peer_says_what_can_be_done() {
         let told = |change: fn(&mut PeerView)| {
             let mut west = peer(64, &[]);
             change(&mut west);
@@ -550,7 +548,7 @@ mod tests {
         assert_eq!(told(|west| west.suspended = true), format!("west: suspended {resume}"));
         assert_eq!(told(|west| west.draining = true), format!("west: drained {resume}"));
         let limited = told(|west| west.capacity.as_mut().unwrap().free_brokers = Some(2));
-        assert!(limited.ends_with("import.maxBrokers of our ClusterPeer there leaves 2"), "{limited}");
+        assert!(limited.ends_with("import.maxBrokers of this cluster's ClusterPeer there leaves 2"), "{limited}");
     }
 
     #[test]

@@ -206,14 +206,15 @@ fn spec(
 /// Brokers that are asked for. A size that is not written stays as the instance was started: the root's own may change, or
 /// wait in a queue for its change.
 fn size(root: &MiniCluster, cluster: &BurstCluster, frozen: &BurstSpec, running: Option<&Burst>) -> u32 {
-    let began = |burst: &Burst| {
+    let recorded = |burst: &Burst| {
         let made = burst.status.as_ref()?.frozen.as_deref().filter(|made| made.incarnation == frozen.incarnation)?;
-        // An older agent recorded none.
-        Some(made.size).filter(|size| *size > 0)
+        Some(made.size)
     };
-    match (cluster.size, cluster.max_size, running) {
-        (None, _, Some(burst)) => began(burst).unwrap_or(frozen.size),
+    match (cluster.size, cluster.max_size, running.map(recorded)) {
+        (None, _, Some(None)) => frozen.size,
+        (None, _, Some(Some(began))) if began > 0 => began,
         (None, None, None) => frozen.max_size,
+        // It is written; or an older agent recorded none, and its burst goes on as it did.
         _ => u32::try_from(cluster.size(root.spec.size())).unwrap_or(0),
     }
 }
@@ -449,10 +450,12 @@ spec:
         // The danger: the upgrade of an agent asks a peer for more brokers.
         let mut of_older = made.clone();
         for burst in &mut of_older {
-            burst.spec.size = 2;
             burst.status.as_mut().unwrap().frozen.as_mut().unwrap().size = 0;
         }
-        assert_eq!(sizes(&root, &of_older), [2, 2]);
+        for size in [2, 1] {
+            root.spec.size = Some(size);
+            assert_eq!(sizes(&root, &of_older), [size.unsigned_abs(); 2], "they follow the root, as they did");
+        }
         root.spec.flux.bursting.clusters[1].max_size = None;
         assert_eq!(sizes(&root, &made), [3, 4], "nothing is written any more");
         root.spec.flux.bursting.clusters[1].max_size = Some(5);

@@ -109,8 +109,8 @@ impl EnrolListener {
                     let (registrar, clock, refused) = (self.registrar.clone(), self.clock.clone(), refused.clone());
                     requests.spawn(async move {
                         let remote = incoming.remote_address();
-                        let is_news = |refusal| is_news(&mut refused.lock(), clock.mono(), remote.ip(), refusal);
-                        match timeout(LIMIT, attend(incoming, config, &*registrar, is_news)).await {
+                        let should_log = |refusal| should_log(&mut refused.lock(), clock.mono(), remote.ip(), refusal);
+                        match timeout(LIMIT, attend(incoming, config, &*registrar, should_log)).await {
                             Ok(Ok(())) => {}
                             Ok(Err(error)) => tracing::debug!(%remote, %error, "a request to join broke off"),
                             Err(_) => tracing::debug!(%remote, "a request to join was not completed in time"),
@@ -142,7 +142,7 @@ async fn attend(
     incoming: Incoming,
     config: ServerConfig,
     registrar: &dyn Registrar,
-    is_news: impl Fn(Refusal) -> bool,
+    should_log: impl Fn(Refusal) -> bool,
 ) -> io::Result<()> {
     let connection = incoming.accept_with(Arc::new(config))?.await?;
     let remote = connection.remote_address();
@@ -158,7 +158,7 @@ async fn attend(
             let outcome = registrar.enrol(request).await;
             match &outcome {
                 Ok(_) => tracing::info!(%remote, token, %cluster, "a cluster has joined"),
-                Err(Refused { refusal, message }) if is_news(*refusal) => {
+                Err(Refused { refusal, message }) if should_log(*refusal) => {
                     tracing::warn!(%remote, token, %cluster, %refusal, message, "a cluster may not join");
                 }
                 Err(_) => {}
@@ -177,8 +177,8 @@ async fn attend(
     Ok(())
 }
 
-/// Whether to log that somebody was refused: a stranger once a minute; who has shown the secret of a token, always.
-fn is_news(strangers: &mut RejectedPeers, now: Mono, from: IpAddr, refusal: Refusal) -> bool {
+/// Whether to log a refusal: with a wrong token once a minute for each address, with a known token always.
+fn should_log(strangers: &mut RejectedPeers, now: Mono, from: IpAddr, refusal: Refusal) -> bool {
     refusal != Refusal::WrongToken || strangers.is_news(now, &network_of(from).to_string(), &refusal.to_string())
 }
 
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn strangers_are_logged_once_a_minute_and_who_has_a_token_always() {
         let mut strangers = RejectedPeers::default();
-        let mut logged = |from: &str, refusal| is_news(&mut strangers, Mono::ZERO, from.parse().unwrap(), refusal);
+        let mut logged = |from: &str, refusal| should_log(&mut strangers, Mono::ZERO, from.parse().unwrap(), refusal);
         let host = |number: usize| format!("2001:db8::{number:x}");
         assert_eq!((0..1_000).filter(|number| logged(&host(*number), Refusal::WrongToken)).count(), 1, "one network");
         assert!(logged("192.0.2.1", Refusal::WrongToken), "it has not filled the memory");

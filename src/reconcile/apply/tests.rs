@@ -82,7 +82,7 @@ async fn without_the_service_that_names_brokers_no_instance_starts_and_the_other
 
 /// The danger: users of an instance that another version started ask for load balancers, and its bursts never get one.
 #[tokio::test]
-async fn of_an_instance_of_another_version_the_service_that_users_made_another_is_written() {
+async fn after_an_upgrade_only_a_service_whose_type_was_edited_is_written() {
     let (mut known, mut rendered) = lake();
     known.services = rendered.services.iter().cloned().map(Arc::new).collect();
     for service in &mut rendered.services {

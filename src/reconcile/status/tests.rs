@@ -149,7 +149,7 @@ fn a_job_in_a_queue_says_so_whoever_put_it_there() {
     let resume = "spec.suspend is true; to go on: `agentctl resume minicluster/tide --namespace hpc`";
     assert_eq!(ready(held.clone()), format!("Suspended Suspended: {resume}"));
     let unasked = MiniCluster { spec: MiniClusterSpec { suspend: false, ..object.spec.clone() }, ..object.clone() };
-    let resumed = JobFacts { held_back: true, ..held.clone() };
+    let resumed = JobFacts { applied_suspend: true, ..held.clone() };
     assert_eq!(said(&unasked, resumed, condition::READY), "Suspended Suspended: its Job is being resumed");
     let others = said(&unasked, held, condition::READY);
     assert!(others.starts_with("Suspended JobSuspended: Job hpc/tide is suspended, and"), "{others}");
@@ -232,7 +232,7 @@ fn pods_that_are_not_made_of_one_that_has_grown_are_told_after_a_while() {
     let grown = |made| JobFacts { unmade: 4 - made, started: Some(now()), ..job(made) };
     let tell = |object: &mut MiniCluster, job: JobFacts, seconds: i64| {
         let later = now() + jiff::SignedDuration::from_secs(seconds);
-        let left = job.unmade_in(object.status.as_ref(), later);
+        let left = job.pods_not_made_after(object.status.as_ref(), later);
         let status = compute(&Facts { lead: lead(), ..facts(object, Some(job)) }, later);
         object.status = Some(status.clone());
         let ready = conditions::find(&status.conditions, condition::READY).unwrap();

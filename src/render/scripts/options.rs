@@ -5,7 +5,6 @@
 use tributary_flux::Topology;
 
 use super::program::{nodes, plain};
-use super::runner::waits;
 use super::words::{self, Word};
 use crate::model::{Model, RETRY_WITHIN, Role};
 
@@ -83,7 +82,9 @@ pub(super) fn follows_size(model: &Model<'_>) -> bool {
 
 /// The file under [`super::QUORUM_KEY`]. A line that nobody reads is empty, or left out at the end.
 pub(super) fn quorum_file(model: &Model<'_>) -> Option<String> {
-    let quorum = quorum(model).filter(|_| follows_size(model) || waits(model).is_some())?;
+    let wait = model.wait.filter(|_| model.role == Role::Root);
+    // One of a single broker is followed for its bursts, also once it has none any more.
+    let quorum = quorum(model).filter(|_| follows_size(model)).or(wait.map(|_| quorum(model).unwrap_or(1)))?;
     let bursts = model.wait.filter(|wait| wait.all).map(|wait| wait.brokers.to_string()).unwrap_or_default();
     // Flux refuses a command whose tasks do not fit, and one that waits for more nodes may yet get them.
     let cores = model.rank_map.slots().iter().map(|slot| i64::from(slot.cores)).min().unwrap_or(0);

@@ -5,7 +5,7 @@ _read_quorum() {
     local lines
     { mapfile -t lines </flux_operator/quorum; } 2>/dev/null || return 0
     if [[ ${lines[0]-} =~ ^[0-9]+$ ]]; then _quorum=${lines[0]}; fi
-    # The brokers of a root that grows may wait in a queue.
+    # Never more than at the start: new brokers of a root that grows may still wait in a queue.
     if [[ ${lines[2]-} =~ ^[0-9]+\ [0-9]+$ ]] && ((${lines[2]/ /+} < ${_nodes-0})); then _nodes=$((${lines[2]/ /+})); fi
 }
 

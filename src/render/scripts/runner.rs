@@ -311,7 +311,7 @@ fn batch_name(index: usize) -> String {
 }
 
 /// How many burst brokers the command waits for.
-pub(super) fn waits(model: &Model<'_>) -> Option<u32> {
+fn waits(model: &Model<'_>) -> Option<u32> {
     model.wait.map(|wait| wait.brokers).filter(|brokers| *brokers > 0)
 }
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Waits until brokers of bursts have joined, then becomes the command it is given. Before that stands how many nodes it asks for.
+# Waits until brokers of bursts have joined, then becomes the command. Usage: wait-bursts.sh NODES COMMAND...: NODES is the
+# number after its -N, or empty.
 #@settings
 nodes=$1
 shift
@@ -35,7 +36,7 @@ while ((count < wanted)); do
     read_wanted
     count=$(joined)
 done
-# A command for more nodes than come is one for those.
+# If fewer nodes are there than the command asks for, it asks for those.
 if [[ -n $nodes ]] && ((own + bursts < nodes)); then
     for ((i = 1; i < $#; i++)); do
         if [[ "${*:i:2}" == "-N $nodes" ]]; then

@@ -299,7 +299,7 @@ mod tests {
 
     /// The danger: while a question is open, one becomes another cluster's, and the link is one-sided.
     #[tokio::test]
-    async fn neither_is_written_once_one_may_not_be() {
+    async fn link_writes_neither_peer_if_one_was_changed_meanwhile() {
         use crate::endpoint::tests::{server, target};
         use tributary::federation::identity::Authority;
         let now = "2025-06-01T12:00:00Z".parse().unwrap();

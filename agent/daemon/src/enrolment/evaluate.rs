@@ -53,7 +53,7 @@ impl Joining {
 }
 
 /// Whether the secret that is shown is that of a token.
-pub(crate) fn knows(request: &Request, token: &JoinTokenRecord) -> bool {
+pub(crate) fn secret_matches(request: &Request, token: &JoinTokenRecord) -> bool {
     !token.secret_hash.is_empty() && token.secret_hash == request.secret_hash
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn wrong_token(request: &Request, own: &Introduction) -> Refused {
 /// The verdict.
 pub(crate) fn evaluate(case: Case<'_>) -> Result<Admitted, Refused> {
     let Case { request, own, now, .. } = case;
-    let token = case.token.filter(|token| knows(request, token)).ok_or_else(|| wrong_token(request, own))?;
+    let token = case.token.filter(|token| secret_matches(request, token)).ok_or_else(|| wrong_token(request, own))?;
     if now >= token.expires {
         return Err(Refusal::Expired.because(format!("the token expired at {}, and it is {now} there", token.expires)));
     }

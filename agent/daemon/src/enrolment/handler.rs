@@ -20,7 +20,7 @@ use tributary::cluster::client::Clients;
 use tributary::cluster::error::{Cause, chain};
 use tributary::federation::enrol::{Introduction, Refusal, Refused, Registrar, Request};
 
-use super::evaluate::{Admitted, Case, evaluate, knows, wrong_token};
+use super::evaluate::{Admitted, Case, evaluate, secret_matches, wrong_token};
 
 /// How often a use is tried again that somebody else's came before.
 const TRIES: u32 = 5;
@@ -30,10 +30,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// How long the watch may take to show a token that was made a moment ago, and how long until the second look.
 const SHOWN_WITHIN: Duration = Duration::from_secs(1);
-const SHOWN_LOOK: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How often the API server is asked for a token that the watch does not show.
-const UNSHOWN_EVERY: Duration = Duration::from_secs(1);
+const ASK_API_SERVER_EVERY: Duration = Duration::from_secs(1);
 
 /// The registrar of this cluster.
 pub(crate) struct Handler {
@@ -68,8 +68,8 @@ impl Handler {
         // A stranger waits as long for a token that there is as for one that there is not.
         let key = ObjectKey::namespaced(&self.namespace, &name);
         let known = async {
-            while !self.tokens.of(&key).is_some_and(|secret| knows(request, &JoinTokenRecord::read(&secret))) {
-                sleep(SHOWN_LOOK).await;
+            while !self.tokens.of(&key).is_some_and(|secret| secret_matches(request, &JoinTokenRecord::read(&secret))) {
+                sleep(LOOK_EVERY).await;
             }
         };
         if timeout(SHOWN_WITHIN, known).await.is_err() && !self.is_stored(&secrets, &name, request).await {
@@ -101,7 +101,7 @@ impl Handler {
     }
 
     /// Whether there is a token that the watch, which may be behind, does not show. All strangers together cost the API server
-    /// one request each [`UNSHOWN_EVERY`].
+    /// one request each [`ASK_API_SERVER_EVERY`].
     async fn is_stored(&self, secrets: &Api<Secret>, name: &str, request: &Request) -> bool {
         let now = self.clock.mono();
         {
@@ -109,10 +109,10 @@ impl Handler {
             if now < *next {
                 return false;
             }
-            *next = now + UNSHOWN_EVERY;
+            *next = now + ASK_API_SERVER_EVERY;
         }
         let found = secrets.get_opt(name).await.ok().flatten();
-        found.is_some_and(|secret| knows(request, &JoinTokenRecord::read(&secret)))
+        found.is_some_and(|secret| secret_matches(request, &JoinTokenRecord::read(&secret)))
     }
 
     /// Stores what is known of a token. `None`: read and judge once more.

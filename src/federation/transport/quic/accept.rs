@@ -33,7 +33,7 @@ pub(crate) struct Crowd {
     /// Beyond these, newcomers have to prove their address first (a QUIC Retry, RFC 9000, 8.1.2), which costs us nothing
     /// and a spoofer everything.
     pub unproven: usize,
-    /// The same for one address: who only says that it is his must not keep out whose it is.
+    /// The same for one address, so that a forged sender does not take the places of the real one.
     pub unproven_of_one: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Why a Job makes no pods: sentences for the status.
+//! Why pods of a Job are missing: sentences for the status.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{Facts, JobFacts};
 
 /// What is said once Kubernetes has had its time to make the pods of a Job.
 pub(super) fn pods_not_made(facts: &Facts<'_>, job: &JobFacts, now: Timestamp) -> Option<String> {
-    job.unmade_in(facts.mini_cluster.status.as_ref(), now).filter(Duration::is_zero)?;
+    job.pods_not_made_after(facts.mini_cluster.status.as_ref(), now).filter(Duration::is_zero)?;
     Some(format!(
         "Kubernetes has not made {} of the {} pods of this cluster (after pods were evicted, it waits up to 10 minutes); \
          why: `kubectl describe job {} --namespace {}`",
@@ -29,7 +29,7 @@ pub(super) fn pods_not_made(facts: &Facts<'_>, job: &JobFacts, now: Timestamp) -
 pub(super) fn suspended(object: &MiniCluster, job: &JobFacts) -> Statement {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let (reason, message) = match object.spec.suspend {
-        false if job.held_back => (reason::SUSPENDED, "its Job is being resumed".to_owned()),
+        false if job.applied_suspend => (reason::SUSPENDED, "its Job is being resumed".to_owned()),
         true => {
             let resume = format!("`agentctl resume minicluster/{name} --namespace {namespace}`");
             (reason::SUSPENDED, format!("spec.suspend is true; to go on: {resume}"))
