@@ -333,7 +333,6 @@ mod tests {
     use std::sync::Arc;
 
     use tributary_api::minicluster::{MiniCluster, MiniClusterSpec, MiniClusterStatus};
-    use tributary_clock::{Mono, Now};
     use tributary_render::Context;
 
     use super::*;
@@ -363,18 +362,9 @@ mod tests {
                 ..MiniClusterStatus::default()
             });
             View {
-                known: Known::alone(object, JobState::Absent),
-                now: Now { mono: Mono::from_start(Duration::ZERO), wall: "2026-01-01T01:00:00Z".parse().unwrap() },
                 settling: !read,
-                awaits_exit: false,
-                rendering: Ok(Arc::new(rendered(size))),
                 frozen: read.then(|| Arc::new(made.boot.clone())),
-                failed: None,
-                followed: None,
-                lingering: None,
-                refused: None,
-                releasing: None,
-                unmakable: None,
+                ..View::alone(Known::alone(object, JobState::Absent), rendered(size))
             }
         };
         let ranks = |view: &View, job: Option<&JobFacts>| rank_map(view, job).map(|map| map.size());

@@ -55,6 +55,31 @@ pub struct View {
     pub unmakable: Option<String>,
 }
 
+#[cfg(test)]
+impl View {
+    /// Nothing else is there, 1000 s after the start of the agent.
+    pub(crate) fn alone(known: Known, rendering: Rendering) -> Self {
+        let now = Now {
+            mono: Mono::from_start(Duration::from_secs(1000)),
+            wall: "2026-01-01T01:00:00Z".parse().expect("a time"),
+        };
+        Self {
+            known,
+            now,
+            settling: false,
+            awaits_exit: false,
+            rendering: Ok(Arc::new(rendering)),
+            frozen: None,
+            failed: None,
+            followed: None,
+            lingering: None,
+            refused: None,
+            releasing: None,
+            unmakable: None,
+        }
+    }
+}
+
 impl View {
     /// What the objects of a running instance should be. Without other frozen files, it runs with what the spec says now.
     pub fn running(&self) -> Option<&Rendered> {

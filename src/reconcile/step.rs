@@ -190,7 +190,6 @@ pub(crate) mod tests {
     use tributary_api::hosted_burst::{BurstPhase, HostedBurst};
     use tributary_api::minicluster::{MiniClusterSpec, MiniClusterStatus};
     use tributary_api::workload::ORIGIN;
-    use tributary_clock::{Mono, Now};
     use tributary_render::{Context, render};
 
     use super::*;
@@ -245,24 +244,8 @@ pub(crate) mod tests {
         mini_cluster.spec.containers = vec![Default::default()];
         mini_cluster.spec.deadline_seconds = Some(3600);
         mini_cluster.status = Some(MiniClusterStatus { maximum_size: 4, ..MiniClusterStatus::default() });
-        let rendering = Ok(Arc::new(render(&mini_cluster, &Context::default())));
-        View {
-            known: Known::alone(mini_cluster, job),
-            now: Now {
-                mono: Mono::from_start(Duration::from_secs(1000)),
-                wall: "2026-01-01T01:00:00Z".parse().unwrap(),
-            },
-            settling: false,
-            awaits_exit: false,
-            rendering,
-            frozen: None,
-            failed: None,
-            followed: None,
-            lingering: None,
-            refused: None,
-            releasing: None,
-            unmakable: None,
-        }
+        let rendering = render(&mini_cluster, &Context::default());
+        View::alone(Known::alone(mini_cluster, job), rendering)
     }
 
     /// One that runs with two brokers.

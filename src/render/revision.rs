@@ -368,7 +368,12 @@ fn slots(frozen: &Boot, new: &Boot) -> Option<(RankMap, Vec<Slot>)> {
             spec.bursts(&map.root().name).filter(|(_, cluster)| cluster.size.or(cluster.max_size).is_none());
         unwritten.map(|(name, _)| name).collect::<BTreeSet<_>>()
     });
+    let dropped_all = map.bursts().is_empty();
     let fixed = |mut slot: Slot| {
+        // The property by which jobs stay with the root's own brokers is there for as long as the instance is.
+        if let Some(declared) = declared.slot(&slot.name).filter(|_| dropped_all) {
+            slot.properties.clone_from(&declared.properties);
+        }
         let both = before.contains(&slot.name) && now.contains(&slot.name);
         slot.max_size = declared.slot(&slot.name).filter(|_| both).map_or(slot.max_size, |declared| declared.max_size);
         slot
@@ -596,19 +601,28 @@ mod tests {
         assert_eq!(differences(&frozen, Some(&running), &new), [""; 0]);
     }
 
-    /// The danger: the command of a single broker waits for ever for brokers that come when jobs ask for them.
+    /// The danger: the command waits for ever for a burst that nobody declares any more, or that comes when jobs ask for it.
     #[test]
-    fn a_root_of_one_hears_that_its_burst_is_on_demand_now() {
-        let of = |mode: &str| -> MiniCluster {
-            let spec = format!("flux: {{bursting: {{clusters: [{{size: 4, mode: {mode}}}], wait: {{for: All}}}}}}");
-            let spec = format!("{{size: 1, containers: [{{command: a}}], {spec}}}");
+    fn a_root_whose_only_burst_is_dropped_or_on_demand_waits_no_more() {
+        let of = |size: u32, clusters: &str| -> MiniCluster {
+            let spec = format!("flux: {{bursting: {{clusters: [{clusters}], wait: {{for: All}}}}}}");
+            let spec = format!("{{size: {size}, containers: [{{command: a}}], {spec}}}");
             serde_saphyr::from_str(&format!("{{metadata: {{name: lake, namespace: default, uid: u}}, spec: {spec}}}"))
                 .unwrap()
         };
         let context = Context::default();
-        let [frozen, new] = ["Always", "OnDemand"].map(|mode| crate::render(&of(mode), &context).unwrap().boot);
-        let running = running(&frozen, &of("OnDemand"), Some(&new), &context).unwrap().boot;
-        assert_eq!([frozen, running].map(|boot| boot.files[QUORUM_KEY].clone()), ["1\n4\n1 0\n", "1\n0\n1 0\n"]);
+        let rendered = |size, clusters| crate::render(&of(size, clusters), &context).unwrap().boot;
+        for size in [1, 2] {
+            let frozen = rendered(size, "{size: 4}");
+            let lines = |boot: &Boot| boot.files[QUORUM_KEY].lines().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(lines(&frozen)[..2], [size.to_string(), "4".to_owned()]);
+            for clusters in ["{size: 4, mode: OnDemand}", ""] {
+                let new = rendered(size, clusters);
+                let running = running(&frozen, &of(size, clusters), Some(&new), &context).unwrap().boot;
+                assert_eq!(differences(&frozen, Some(&running), &new), [""; 0], "{size} {clusters}");
+                assert_eq!(lines(&running)[..2], [size.to_string(), "0".to_owned()], "{size} {clusters}");
+            }
+        }
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub(crate) fn of_instance(secret: Option<Secret>, digest: &str) -> Result<String
     }
 }
 
-/// What people are told when it is not there.
+/// What people are told where the Secret has not the certificate of the instance.
 pub(crate) fn missing(burst: &Burst, why: &str) -> String {
     let BurstSpec { credential_secret, root, .. } = &burst.spec;
     let namespace = burst.namespace().unwrap_or_default();
